@@ -1,0 +1,32 @@
+# `make cook` runs the main dish, `make test` checks everything. Both set up .venv first, once.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: cook test lint types data clean
+
+cook: $(STAMP) data
+	$(BIN)/tfperf run hybridize mnist_mixed_mirrored save_model
+
+test: lint types data
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+# Real Fashion-MNIST, from the Keras cache, a Debian package (no root needed) or the internet.
+data: $(STAMP)
+	$(BIN)/tfperf data fashion_mnist
+
+$(STAMP): requirements.txt constraints.txt pyproject.toml setup.py
+	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "tfperf needs CPython 3.11 to 3.13; this is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	touch $(STAMP)
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis results

@@ -1,0 +1,35 @@
+"""Every error that tfperf raises on purpose.
+
+::
+
+    TfperfError                 the message is one line: what was expected, what came, what to do
+    ├── DataError               a data set is missing, corrupt or out of reach
+    ├── MeasurementError        a measurement cannot be made, or cannot answer what was asked of it
+    ├── ResultFileError         a result file cannot be read or written
+    └── RecipeError             a recipe is unknown, or its header or flags are wrong
+
+A wrong argument to a function is a plain ValueError or TypeError, as everywhere in Python.
+The command line turns each of these into one line and exit code 2.
+"""
+
+__all__ = ["DataError", "MeasurementError", "RecipeError", "ResultFileError", "TfperfError"]
+
+
+class TfperfError(Exception):
+    """Base of every error that tfperf raises on purpose."""
+
+
+class DataError(TfperfError):
+    """A data set is missing, corrupt or out of reach."""
+
+
+class MeasurementError(TfperfError):
+    """A measurement cannot be made, or cannot answer what was asked of it."""
+
+
+class ResultFileError(TfperfError):
+    """A result file cannot be read or written."""
+
+
+class RecipeError(TfperfError):
+    """A recipe is unknown, or its header or flags are wrong."""
