@@ -1,0 +1,27 @@
+"""Honest measurement: sampling, statistics, comparison, environment, result files. Imports no TensorFlow."""
+
+from tfperf.measure.agreement import Agreement, check_agreement
+from tfperf.measure.benchmark import Benchmark
+from tfperf.measure.comparison import Comparison, Ratio, Verdict, compare
+from tfperf.measure.environment import Conditions, Environment
+from tfperf.measure.measurement import Doubt, Measurement, Stop
+from tfperf.measure.sampling import Progress, measure
+from tfperf.measure.statistics import Interval
+
+__all__ = [
+    "Agreement",
+    "Benchmark",
+    "Comparison",
+    "Conditions",
+    "Doubt",
+    "Environment",
+    "Interval",
+    "Measurement",
+    "Progress",
+    "Ratio",
+    "Stop",
+    "Verdict",
+    "check_agreement",
+    "compare",
+    "measure",
+]

@@ -1,0 +1,327 @@
+"""Which is faster, and by how much: candidates measured side by side, interleaved, in one run."""
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from tfperf.measure import statistics
+from tfperf.measure.clock import Clock, Synchronizer, wall_clock
+from tfperf.measure.environment import Environment, Watch
+from tfperf.measure.measurement import Doubt, Measurement, Stop
+from tfperf.measure.sampling import (
+    LOOK_GROWTH,
+    MIN_SECONDS,
+    SAMPLE_LIMIT,
+    WARM_UP_SECONDS,
+    Progress,
+    Sampler,
+    check_limits,
+    reason_to_stop,
+)
+from tfperf.measure.statistics import Interval
+from tfperf.measure.value import Name, Value
+from tfperf.measure.words import format_ratio
+
+__all__ = ["Comparison", "Ratio", "Verdict", "compare", "judge"]
+
+CONFIDENCE = 0.99
+"""Of the interval around a ratio. Higher than a median's, because a verdict is drawn from it."""
+
+MARGIN = 0.01
+"""Times that differ by less than this share count as equal."""
+
+TIME_LIMIT = 20.0
+"""Seconds for all candidates together; their first calls come before and are not counted."""
+
+MIN_ROUNDS = 20
+"""Rounds before the ratios are believed, unless the time is up."""
+
+FEWEST_ROUNDS = 8
+"""A 99 % interval from signed ranks exists from 8 pairs on: 2 * 0.5**8 < 0.01. Under it there is no verdict."""
+
+MOST_ROUNDS = 1000
+"""Most rounds: the estimate looks at every pair of rounds."""
+
+TURN_SECONDS = 0.005
+"""What a candidate measures before the next one's turn: long beside what changing over costs."""
+
+REFILL_LIMIT = 0.05
+"""Work shorter than this many seconds is called once untimed at the start of each turn: it finds the caches
+full of another candidate's data, and in use it would not."""
+
+FINEST_SHARE = 1 / 50
+"""A ratio need not be known better than to this share of its own distance from 1."""
+
+
+class Verdict(StrEnum):
+    """What a ratio says of the candidate, against its baseline."""
+
+    FASTER = "faster"
+    SLOWER = "slower"
+    NO_DIFFERENCE = "no difference"
+    TOO_NOISY = "too noisy to say"
+
+
+class Ratio(Value):
+    """How many times faster the candidate is than the baseline: baseline's time by candidate's time."""
+
+    baseline: Name
+    candidate: Name
+    estimate: float = Field(gt=0)
+    low: float = Field(gt=0)
+    high: float = Field(gt=0)
+    verdict: Verdict
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.low <= self.estimate <= self.high:
+            raise ValueError(f"expected low <= estimate <= high, found {self.low}, {self.estimate}, {self.high}")
+        return self
+
+    @property
+    def interval(self) -> Interval:
+        """The ratio with its 99 % interval."""
+        return Interval(self.estimate, self.low, self.high)
+
+    def inverted(self) -> "Ratio":
+        """The same, with candidate and baseline changed over."""
+        opposite = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+        return Ratio(
+            baseline=self.candidate,
+            candidate=self.baseline,
+            estimate=1 / self.estimate,
+            low=1 / self.high,
+            high=1 / self.low,
+            verdict=opposite.get(self.verdict, self.verdict),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.candidate} against {self.baseline}: {self.verdict}, {format_ratio(self.interval)}"
+
+
+class Comparison(Value):
+    """Candidates measured side by side, with a ratio and a verdict for each pair. Immutable."""
+
+    measurements: tuple[Measurement, ...] = Field(min_length=2)
+    ratios: tuple[Ratio, ...] = Field(min_length=1, description="one for each pair, the earlier name the baseline")
+    rounds: int = Field(ge=1)
+    margin: float = Field(gt=0, description="times that differ by less than this share count as equal")
+    stopped: Stop
+    doubts: tuple[Doubt, ...] = ()
+
+    def __getitem__(self, name: str) -> Measurement:
+        """The measurement of one candidate."""
+        for measurement in self.measurements:
+            if measurement.name == name:
+                return measurement
+        raise KeyError(f"no candidate '{name}'; there are: {', '.join(m.name for m in self.measurements)}")
+
+    def ratio(self, baseline: str, candidate: str) -> Ratio:
+        """How many times faster `candidate` is than `baseline`.
+
+        Raises:
+            KeyError: no such candidates.
+        """
+        for ratio in self.ratios:
+            if (ratio.baseline, ratio.candidate) == (baseline, candidate):
+                return ratio
+            if (ratio.candidate, ratio.baseline) == (baseline, candidate):
+                return ratio.inverted()
+        names = ", ".join(m.name for m in self.measurements)
+        raise KeyError(f"no pair '{baseline}', '{candidate}'; the candidates are: {names}")
+
+
+def judge(interval: Interval, margin: float) -> Verdict:
+    """The verdict on a candidate from the interval of baseline's time by candidate's time.
+
+    No difference: the whole interval lies within the margin. Faster or slower: the interval excludes 1.
+    Else the noise is too large for what would have to be seen.
+    """
+    if 1 / (1 + margin) <= interval.low and interval.high <= 1 + margin:
+        return Verdict.NO_DIFFERENCE
+    if interval.low > 1:
+        return Verdict.FASTER
+    if interval.high < 1:
+        return Verdict.SLOWER
+    return Verdict.TOO_NOISY
+
+
+def compare(
+    candidates: Mapping[str, Callable[..., Any]],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    margin: float = MARGIN,
+    time_limit: float = TIME_LIMIT,
+    min_rounds: int = MIN_ROUNDS,
+    clock: Clock = wall_clock,
+    synchronize: Synchronizer | None = None,
+    seed: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Comparison:
+    """Measure candidates side by side and say, for each pair, which is faster and by how much.
+
+    Each round gives every candidate a turn, in random order. The turns of one round make pairs, so
+    that what slows the machine for a while slows both sides of each ratio. Sampling ends when every
+    ratio is known to half the margin (a large ratio: to a fiftieth of its distance from 1), when more
+    rounds no longer help, or when the time is up.
+
+    Args:
+        candidates: name -> function; each is called with the same `args` and `kwargs`.
+        margin: times that differ by less than this share count as equal.
+        time_limit: seconds for all candidates together; their first calls come before.
+        min_rounds: rounds to take at least, unless the time is up.
+        clock: returns seconds.
+        synchronize: waits for the devices before each reading; None: found from what is loaded.
+        seed: of the random order; None: another one each time.
+        on_progress: called now and then, outside the samples.
+
+    Raises:
+        MeasurementError: the clock does not move.
+        ValueError: fewer than two candidates, or a limit that is not positive.
+    """
+    check_limits(margin=margin, time_limit=time_limit, min_rounds=min_rounds)
+    if len(candidates) < 2:
+        raise ValueError(f"expected at least two candidates to compare. Received: {', '.join(candidates) or 'none'}")
+    environment, watch, order = Environment.here(), Watch(), random.Random(seed)
+    turns = []
+    for name, function in candidates.items():
+        sampler = Sampler(name, function, args, kwargs, clock=clock, synchronize=synchronize)
+        sampler.calibrate(min(WARM_UP_SECONDS, time_limit / (4 * len(candidates))))
+        turns.append(_Turns(sampler))
+    began = clock()
+    half_widths: list[tuple[int, float]] = []
+    next_look, rounds = min_rounds, 0
+    stopped: Stop | None = None
+    while stopped is None:
+        for turn in order.sample(turns, len(turns)):
+            turn.take()
+        rounds += 1
+        spent = clock() - began
+        if rounds >= next_look and spent >= MIN_SECONDS:
+            next_look = math.ceil(rounds * LOOK_GROWTH)
+            dropped = _warm_up_rounds(turns)
+            ratios = _ratios(turns, dropped, margin)
+            half_width = max(_log_half_width(ratio) for ratio in ratios)
+            half_widths.append((rounds - dropped, half_width))
+            if on_progress:
+                on_progress(Progress(rounds, spent, time_limit, half_width))
+            if rounds - dropped >= min_rounds:
+                precise = all(_log_half_width(ratio) <= _needed_half_width(ratio, margin) for ratio in ratios)
+                stopped = reason_to_stop(precise, half_widths)
+        if stopped is None and spent >= time_limit:
+            stopped = Stop.TIME_LIMIT
+        if stopped is None and (rounds >= MOST_ROUNDS or any(turn.full for turn in turns)):
+            stopped = Stop.SAMPLE_LIMIT
+    dropped = _warm_up_rounds(turns)
+    conditions = watch.conditions()
+    return Comparison(
+        measurements=tuple(
+            turn.sampler.measurement(
+                turn.samples,
+                dropped=dropped,
+                samples_per_turn=turn.length,
+                precision=margin,
+                stopped=stopped,
+                environment=environment,
+                conditions=conditions,
+            )
+            for turn in turns
+        ),
+        ratios=tuple(_ratios(turns, dropped, margin)),
+        rounds=rounds - dropped,
+        margin=margin,
+        stopped=stopped,
+        doubts=_doubts(rounds - dropped),
+    )
+
+
+class _Turns:
+    """The turns of one candidate."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        seconds = sampler.sample()
+        sample_seconds = seconds * sampler.calls_per_sample
+        self.sampler = sampler
+        self.length = max(1, round(TURN_SECONDS / sample_seconds))
+        self.samples: list[float] = []
+        self.medians: list[float] = []
+        self._refill = seconds < REFILL_LIMIT
+
+    @property
+    def full(self) -> bool:
+        return len(self.samples) + self.length > SAMPLE_LIMIT
+
+    def take(self) -> None:
+        if self._refill:
+            self.sampler.call()
+        samples = [self.sampler.sample() for _ in range(self.length)]
+        self.samples.extend(samples)
+        self.medians.append(float(np.median(samples)))
+
+
+def _warm_up_rounds(turns: Sequence[_Turns]) -> int:
+    """Rounds to drop at the start, so that no candidate is still warming up in those that stay."""
+    return max(statistics.warm_up_length(turn.medians) for turn in turns)
+
+
+def _ratios(turns: Sequence[_Turns], dropped: int, margin: float) -> list[Ratio]:
+    """A ratio for each pair of candidates, from the rounds that stay."""
+    return [
+        paired(
+            baseline.sampler.name,
+            candidate.sampler.name,
+            np.array(baseline.medians[dropped:]),
+            np.array(candidate.medians[dropped:]),
+            margin,
+        )
+        for baseline, candidate in itertools.combinations(turns, 2)
+    ]
+
+
+def paired(
+    baseline: str,
+    candidate: str,
+    baseline_seconds: NDArray[np.float64],
+    candidate_seconds: NDArray[np.float64],
+    margin: float,
+) -> Ratio:
+    """The ratio and the verdict that rounds side by side give; both arrays of shape (rounds,), seconds per call."""
+    estimate, low, high = statistics.paired_ratio(baseline_seconds, candidate_seconds, CONFIDENCE)
+    enough = len(baseline_seconds) >= FEWEST_ROUNDS
+    return Ratio(
+        baseline=baseline,
+        candidate=candidate,
+        estimate=estimate,
+        low=low,
+        high=high,
+        verdict=judge(Interval(estimate, low, high), margin) if enough else Verdict.TOO_NOISY,
+    )
+
+
+def _log_half_width(ratio: Ratio) -> float:
+    return math.log(ratio.high / ratio.low) / 2
+
+
+def _needed_half_width(ratio: Ratio, margin: float) -> float:
+    """Half the margin tells a difference of the margin from none; far from 1 less will do."""
+    return max(margin / 2, FINEST_SHARE * abs(math.log(ratio.estimate)))
+
+
+def _doubts(rounds: int) -> tuple[Doubt, ...]:
+    """What speaks against the comparison as a whole."""
+    if rounds >= FEWEST_ROUNDS:
+        return ()
+    few = Doubt(
+        name="few_rounds",
+        words=f"only {rounds} rounds, fewer than {FEWEST_ROUNDS}",
+        advice="there is no verdict; raise the time limit or compare smaller work",
+    )
+    return (few,)

@@ -1,0 +1,170 @@
+"""On what a measurement was made: the machine, the software, and how quiet it was."""
+
+import functools
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+from pydantic import Field
+
+from tfperf.measure.value import Value
+
+__all__ = ["Conditions", "Environment", "Watch"]
+
+PACKAGES = (
+    "tfperf",
+    "tensorflow",
+    "keras",
+    "numpy",
+    "scipy",
+    "horovod",
+    "onnxruntime",
+    "openvino",
+    "ai-edge-litert",
+)
+"""Packages whose versions decide what a figure means."""
+
+VARIABLE_PREFIXES = (
+    "CUDA_", "DNNL_", "HOROVOD_", "KMP_", "LD_PRELOAD", "MALLOC_", "MKL_", "NCCL_", "OMP_", "ONEDNN_", "OPENBLAS_",
+    "PYTHONHASHSEED", "PYTHONMALLOC", "PYTHONOPTIMIZE", "TCMALLOC_", "TF_AUTO", "TF_CPP_", "TF_CUDNN_",
+    "TF_DETERMINISTIC_", "TF_DISABLE_", "TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_USE_", "TF_XLA_", "XLA_",
+)  # fmt: skip
+"""Environment variables that change how fast TensorFlow runs begin with one of these; no other is recorded."""
+
+_CPU_FOLDER = Path("/sys/devices/system/cpu")
+
+
+class Environment(Value):
+    """The machine and the software: what two measurements must share to be compared."""
+
+    cpu: str
+    logical_cores: int = Field(ge=1)
+    usable_cores: int = Field(ge=1, description="after the process's affinity mask and its control group's quota")
+    memory_bytes: int = Field(ge=0)
+    frequency_governor: str | None = Field(
+        description="None where the system does not tell, as in most virtual machines"
+    )
+    hypervisor: bool
+    system: str
+    python: str
+    packages: dict[str, str]
+    variables: dict[str, str]
+    git_revision: str | None = Field(description="of the working folder; '+' at its end: with uncommitted changes")
+
+    @classmethod
+    def here(cls) -> "Environment":
+        """This machine and this process, now."""
+        return cls(
+            cpu=_cpu_name(),
+            logical_cores=psutil.cpu_count() or 1,
+            usable_cores=_usable_cores(),
+            memory_bytes=int(psutil.virtual_memory().total),
+            frequency_governor=_read(_CPU_FOLDER / "cpu0/cpufreq/scaling_governor"),
+            hypervisor="hypervisor" in (_read(Path("/proc/cpuinfo")) or ""),
+            system=f"{platform.system()} {platform.release()} {platform.machine()}",
+            python=platform.python_version(),
+            packages=_package_versions(),
+            variables={k: v for k, v in sorted(os.environ.items()) if k.startswith(VARIABLE_PREFIXES)},
+            git_revision=_git_revision(Path.cwd()),
+        )
+
+    def differences(self, other: "Environment") -> list[str]:
+        """What differs from another environment, one phrase for each difference that can change a speed."""
+        mine, theirs = self._flat(), other._flat()
+        names = sorted(mine.keys() | theirs.keys())
+        return [f"{n}: {mine.get(n)} and {theirs.get(n)}" for n in names if mine.get(n) != theirs.get(n)]
+
+    def _flat(self) -> dict[str, object]:
+        """One entry for each thing that can change a speed; a change of revision is what one compares."""
+        fields = self.model_dump(exclude={"git_revision", "packages", "variables"})
+        return {name.replace("_", " "): value for name, value in fields.items()} | self.packages | self.variables
+
+
+class Conditions(Value):
+    """How quiet the machine was while a measurement was made."""
+
+    load_before: float = Field(ge=0, description="processes wanting a core, one-minute average before the start")
+    steal_share: float = Field(ge=0, le=1, description="share of CPU time the hypervisor gave to others")
+    busy_elsewhere_share: float = Field(ge=0, le=1, description="share of CPU time that other processes took")
+    seconds: float = Field(ge=0, description="how long the measurement took, all in all")
+
+
+class Watch:
+    """Watches the conditions from its creation on."""
+
+    def __init__(self) -> None:
+        self._load = os.getloadavg()[0]
+        self._machine = psutil.cpu_times()
+        self._own = _own_cpu_seconds()
+        self._start = time.monotonic()
+
+    def conditions(self) -> Conditions:
+        """The conditions from the creation until now."""
+        machine, own = psutil.cpu_times(), _own_cpu_seconds() - self._own
+        passed = {field: max(0.0, getattr(machine, field) - getattr(self._machine, field)) for field in machine._fields}
+        total = sum(passed.values()) - passed.get("guest", 0) - passed.get("guest_nice", 0)  # counted in user already
+        steal = passed.get("steal", 0.0)
+        idle = passed.get("idle", 0.0) + passed.get("iowait", 0.0)
+        others = max(0.0, total - idle - steal - own)
+        share = 1 / total if total > 0 else 0.0
+        return Conditions(
+            load_before=self._load,
+            steal_share=min(1.0, steal * share),
+            busy_elsewhere_share=min(1.0, others * share),
+            seconds=time.monotonic() - self._start,
+        )
+
+
+def _own_cpu_seconds() -> float:
+    times = psutil.Process().cpu_times()
+    return float(times.user + times.system)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _cpu_name() -> str:
+    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _usable_cores() -> int:
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else (psutil.cpu_count() or 1)
+    quota = (_read(Path("/sys/fs/cgroup/cpu.max")) or "max").split()  # "<microseconds or max> <period>"
+    if quota[0] != "max" and len(quota) == 2:
+        cores = min(cores, -(-int(quota[0]) // int(quota[1])))
+    return max(1, cores)
+
+
+@functools.cache
+def _package_versions() -> dict[str, str]:
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+@functools.cache
+def _git_revision(folder: Path) -> str | None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(folder), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
