@@ -7,30 +7,47 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfperf.cookbook import Flag, Recipe
     from tfperf.data import Dataset, load
+    from tfperf.errors import TfperfError
+    from tfperf.measure import Agreement, Benchmark, Comparison, Measurement, Ratio, Verdict, check_agreement, compare
     from tfperf.nets import get_net
 
 __all__ = [
+    "Agreement",
+    "Benchmark",
+    "Comparison",
     "Dataset",
+    "Flag",
+    "Measurement",
+    "Ratio",
+    "Recipe",
+    "TfperfError",
+    "Verdict",
+    "check_agreement",
+    "compare",
     "get_net",
     "load",
 ]
 
-# public name -> the module it comes from
 _HOMES = {
-    "Dataset": "tfperf.data",
-    "get_net": "tfperf.nets",
-    "load": "tfperf.data",
+    "Dataset": "data",
+    "Flag": "cookbook",
+    "Recipe": "cookbook",
+    "TfperfError": "errors",
+    "get_net": "nets",
+    "load": "data",
 }
+"""Public name -> the room it is loaded from; the others come from `measure`."""
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'tfperf' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(importlib.import_module(f"tfperf.{_HOMES.get(name, 'measure')}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*globals(), *__all__})

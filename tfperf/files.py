@@ -2,12 +2,13 @@
 
 import contextlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["writing_whole"]
+__all__ = ["writing_folder_whole", "writing_whole"]
 
 
 @contextlib.contextmanager
@@ -34,7 +35,34 @@ def writing_whole(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    _sync(path.parent)
+
+
+@contextlib.contextmanager
+def writing_folder_whole(path: Path) -> Iterator[Path]:
+    """Fill a folder that appears at `path` complete, or not at all; one that stood there is replaced.
+
+    Gives the folder to write into: a temporary one beside `path`, renamed at the end. When the block
+    raises, `path` keeps what it held before. Folders on the way to `path` are made.
+
+    Raises:
+        OSError: the place is not writable, the disk is full, or `path` is a file.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    try:
+        new = aside / "new"
+        new.mkdir()
+        yield new
+        for file in new.rglob("*"):
+            _sync(file)
+        if path.exists():
+            path.rename(aside / "old")  # a folder that is not empty cannot be renamed over
+        new.rename(path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _umask() -> int:
@@ -44,10 +72,10 @@ def _umask() -> int:
     return mask
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` survive a power cut, where the system can."""
+def _sync(path: Path) -> None:
+    """Make a file's content, or the renames in a folder, survive a power cut, where the system can."""
     with contextlib.suppress(OSError):  # some file systems refuse to open or sync a folder
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

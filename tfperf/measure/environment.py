@@ -36,6 +36,13 @@ VARIABLE_PREFIXES = (
 )  # fmt: skip
 """Environment variables that change how fast TensorFlow runs begin with one of these; no other is recorded."""
 
+CPU_FEATURES = (
+    "avx2", "avx512f", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx_vnni",
+    "amx_tile", "amx_bf16", "amx_fp16", "amx_int8",
+    "asimd", "asimdhp", "bf16", "i8mm", "sve",
+)  # fmt: skip
+"""Instructions that decide how fast a number format is, as Linux names them; the last row is ARM's."""
+
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
@@ -43,6 +50,7 @@ class Environment(Value):
     """The machine and the software: what two measurements must share to be compared."""
 
     cpu: str
+    cpu_features: tuple[str, ...] = Field(description="which of CPU_FEATURES it has")
     logical_cores: int = Field(ge=1)
     usable_cores: int = Field(ge=1, description="after the process's affinity mask and its control group's quota")
     memory_bytes: int = Field(ge=0)
@@ -61,11 +69,12 @@ class Environment(Value):
         """This machine and this process, now."""
         return cls(
             cpu=_cpu_name(),
+            cpu_features=_cpu_features(),
             logical_cores=psutil.cpu_count() or 1,
             usable_cores=_usable_cores(),
             memory_bytes=int(psutil.virtual_memory().total),
             frequency_governor=_read(_CPU_FOLDER / "cpu0/cpufreq/scaling_governor"),
-            hypervisor="hypervisor" in (_read(Path("/proc/cpuinfo")) or ""),
+            hypervisor="hypervisor" in _cpu_line("flags").split(),
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
             python=platform.python_version(),
             packages=_package_versions(),
@@ -132,11 +141,19 @@ def _read(path: Path) -> str | None:
         return None
 
 
+def _cpu_line(field: str) -> str:
+    """What the kernel says of the first CPU under this heading; empty where it says nothing."""
+    lines = (_read(Path("/proc/cpuinfo")) or "").splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
+
+
 def _cpu_name() -> str:
-    for line in (_read(Path("/proc/cpuinfo")) or "").splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    return _cpu_line("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_features() -> tuple[str, ...]:
+    has = {*_cpu_line("flags").split(), *_cpu_line("Features").split()}
+    return tuple(feature for feature in CPU_FEATURES if feature in has)
 
 
 def _usable_cores() -> int:

@@ -18,7 +18,7 @@ from tfperf.measure.agreement import Agreement
 from tfperf.measure.comparison import Comparison
 from tfperf.measure.environment import Environment
 from tfperf.measure.measurement import Measurement
-from tfperf.measure.value import Name, Value
+from tfperf.measure.value import Name, Text, Value
 
 __all__ = ["FORMAT", "VERSION", "Fact", "Result", "read_result", "write_result"]
 
@@ -31,7 +31,7 @@ VERSION: Literal[1] = 1
 LARGEST_FILE = 64 * 1024**2
 """Bytes; a file of so many samples was not written by tfperf."""
 
-Fact = str | bool | Annotated[int, Field(ge=-(2**63), lt=2**63)] | float
+Fact = Text | bool | Annotated[int, Field(ge=-(2**63), lt=2**63)] | float
 """A figure or a word that is no duration: an accuracy, a size, a count."""
 
 
@@ -42,13 +42,13 @@ class Result(Value):
     version: Literal[1] = VERSION
     name: Name = Field(description="the recipe or command that wrote it")
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"), max_length=40)
-    dataset: Name | None = Field(default=None, description="the data set really used, and where it was found")
+    dataset: Text | None = Field(default=None, description="the data set really used, and where it was found")
     environment: Environment = Field(default_factory=Environment.here)
     measurements: tuple[Measurement, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     agreements: tuple[Agreement, ...] = ()
     facts: dict[Name, Fact] = Field(default_factory=dict)
-    meaning: tuple[str, ...] = Field(default=(), description="what the figures mean, a sentence each")
+    meaning: tuple[Text, ...] = Field(default=(), description="what the figures mean, a sentence each")
 
     @property
     def runs(self) -> dict[str, list[Measurement]]:

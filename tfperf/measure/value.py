@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-__all__ = ["Name", "Value"]
+__all__ = ["Name", "Text", "Value"]
 
 
 class Value(BaseModel):
@@ -22,3 +22,6 @@ def _printable(text: str) -> str:
 
 Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
 """What a measurement, a recipe or a data set is called."""
+
+Text = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
+"""A sentence for a person."""

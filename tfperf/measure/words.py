@@ -7,27 +7,32 @@ __all__ = ["format_bytes", "format_interval", "format_ratio", "format_seconds"]
 
 def format_seconds(seconds: float) -> str:
     """A duration in the unit a person would use, with four significant digits: '37.12 ms'."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if abs(seconds) >= size:
-            return f"{seconds / size:.4g} {unit}"
-    return f"{seconds * 1e9:.4g} ns"
+    unit, size = _unit(seconds)
+    return f"{seconds / size:.4g} {unit}"
 
 
 def format_interval(interval: Interval) -> str:
-    """A duration with its interval: '37.12 ms [36.9 ms, 37.4 ms]'."""
-    return f"{format_seconds(interval.estimate)} [{format_seconds(interval.low)}, {format_seconds(interval.high)}]"
+    """A duration with its interval, in one unit: '37.12 ms [36.9, 37.4]'."""
+    _, size = _unit(interval.estimate)
+    return f"{format_seconds(interval.estimate)} [{interval.low / size:.4g}, {interval.high / size:.4g}]"
+
+
+def _unit(seconds: float) -> tuple[str, float]:
+    """The unit in which a duration is at least 1, and its seconds."""
+    units = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+    return next(((unit, size) for unit, size in units if abs(seconds) >= size), ("ns", 1e-9))
 
 
 def format_ratio(interval: Interval) -> str:
-    """A ratio with its interval: '4.71x [4.65x, 4.78x]'."""
+    """A ratio with its interval: '4.71x [4.65, 4.78]'."""
     estimate, low, high = (_plain_ratio(value) for value in interval)
-    return f"{estimate} [{low}, {high}]"
+    return f"{estimate}x [{low}, {high}]"
 
 
 def _plain_ratio(ratio: float) -> str:
     """Three decimals near 1, where they decide, and fewer far from it."""
     decimals = 3 if 0.5 < ratio < 2 else 2 if ratio < 10 else 1 if ratio < 100 else 0
-    return f"{ratio:.{decimals}f}x"
+    return f"{ratio:.{decimals}f}"
 
 
 def format_bytes(size: float) -> str:

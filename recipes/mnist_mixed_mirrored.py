@@ -1,0 +1,193 @@
+"""What do mixed precision and MirroredStrategy buy, alone and together?
+
+Command: python recipes/mnist_mixed_mirrored.py, or tfperf run mnist_mixed_mirrored
+Needs: TensorFlow; real images (tfperf data fashion_mnist); GPUs where there are any, else logical CPU devices.
+Time: about 3 minutes on 2 cores; with --quick about 30 s.
+Source: mixed precision and MirroredStrategy together make training faster; a small CNN on MNIST, 10 epochs,
+    Adam, on one V100. It names no figure.
+Expect: seconds per epoch and test accuracy with and without each technique, one training step of each side by
+    side, and the reason where a technique makes this machine slower. Fashion-MNIST unless --data mnist.
+"""
+
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfperf import Flag, Recipe, TfperfError, check_agreement, compare, get_net, load
+from tfperf.measure import Environment, Verdict
+
+POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
+TOLERANCES = {"float32": 1e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 5e-3}  # relative, of the first logits
+CPU_REPLICAS = 2  # logical devices of a machine without GPUs
+QUICK_IMAGES = (4096, 1024)  # train, test
+
+
+def main(recipe: Recipe) -> None:
+    """Train one CNN in six ways: three precisions, on one device and mirrored on all."""
+    tf.get_logger().setLevel("ERROR")  # six nets make six traces, which TensorFlow takes for one that retraces
+    devices = find_devices()
+    data = load(recipe.flags.data)
+    if recipe.flags.quick:
+        data = data.take(*QUICK_IMAGES)
+    recipe.uses(data.describe())
+    recipe.console.print(f"Devices: {', '.join(devices)}", markup=False)
+
+    ways = {}  # name -> (net, strategy, iterator over batches on its devices)
+    for policy in POLICIES:
+        for mirrored in (False, True):
+            name = f"{policy}, {len(devices) if mirrored else 1} device{'s' if mirrored else ''}"
+            strategy = tf.distribute.MirroredStrategy(devices) if mirrored else tf.distribute.get_strategy()
+            ways[name] = build(recipe, data, policy, strategy)
+    check_modes(ways, len(devices))
+    check_answers(recipe, data, ways)
+    train(recipe, data, ways)
+
+    steps = {name: step_of(net, strategy, batches(recipe, data)) for name, (net, strategy) in ways.items()}
+    with recipe.progress("one training step of each, side by side") as show:
+        comparison = compare(steps, time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show)
+    recipe.add(comparison)
+    explain(recipe, comparison, len(devices))
+    recipe.plot(lambda figure: draw(figure, recipe, comparison))
+
+
+def find_devices() -> list[str]:
+    """All GPUs; where there are none, the CPU split into logical devices, which MirroredStrategy takes as well."""
+    gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)  # else the first one takes all memory
+    if gpus:
+        return [device.name for device in tf.config.list_logical_devices("GPU")]
+    logical = [tf.config.LogicalDeviceConfiguration() for _ in range(CPU_REPLICAS)]
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], logical)
+    return [device.name for device in tf.config.list_logical_devices("CPU")]
+
+
+def build(recipe: Recipe, data, policy: str, strategy) -> tuple:
+    """The CNN under a precision policy, its variables mirrored on the strategy's devices; equal first weights."""
+    keras.config.set_dtype_policy(policy)
+    with strategy.scope():
+        net = get_net("mnist_cnn", num_classes=data.num_classes, input_shape=data.input_shape, seed=recipe.flags.seed)
+        net.compile(
+            optimizer="adam",  # under mixed_float16 Keras wraps it in a LossScaleOptimizer
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=["accuracy"],
+            jit_compile=False,  # explicit XLA fails under MirroredStrategy; all ways run without it
+        )
+    keras.config.set_dtype_policy("float32")
+    return net, strategy
+
+
+def batches(recipe: Recipe, data) -> tf.data.Dataset:
+    """Shuffled batches of the global size: images (batch, height, width, channels) of 0 to 1, labels (batch,)."""
+    pairs = tf.data.Dataset.from_tensor_slices((data.train_images, data.train_labels)).cache()
+    pairs = pairs.shuffle(len(data.train_images), seed=recipe.flags.seed)
+    pairs = pairs.batch(recipe.flags.batch, drop_remainder=True)  # replicas get equal parts
+    scaled = pairs.map(lambda images, labels: (tf.cast(images, tf.float32) / 255, labels))
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF  # one host
+    return scaled.with_options(options).prefetch(2)
+
+
+def check_modes(ways: dict, replicas: int) -> None:
+    """No mode on trust: the convolution computes in the policy's type, and every weight has its mirrors."""
+    for name, (net, strategy) in ways.items():
+        policy = name.partition(",")[0]
+        wanted = policy.removeprefix("mixed_")
+        images = tf.zeros([1, *net.input_shape[1:]])
+        convolved = net.layers[0](images)
+        scales_loss = isinstance(net.optimizer, keras.optimizers.LossScaleOptimizer)
+        copies = len(strategy.experimental_local_results(net.trainable_variables[0].value))
+        expected = replicas if strategy.num_replicas_in_sync > 1 else 1
+        if convolved.dtype != wanted or copies != expected or scales_loss != (wanted == "float16"):
+            raise TfperfError(
+                f"'{name}' did not take effect: it computes in {convolved.dtype.name}, holds {copies} copies of "
+                f"each weight, and {'scales' if scales_loss else 'does not scale'} the loss"
+            )
+
+
+def check_answers(recipe: Recipe, data, ways: dict) -> None:
+    """The same first weights must give the same logits in every way, as near as the number format can."""
+    images = tf.constant(data.test_images[:256] / np.float32(255))  # (256, height, width, channels)
+    reference = next(iter(ways.values()))[0](images)  # float32, one device, eager
+    recipe.console.print("\nAre the logits of the untrained nets the same?")
+    for name, (net, _) in ways.items():
+        recipe.add(check_agreement(name, net(images), reference, TOLERANCES[name.partition(",")[0]]))
+
+
+def train(recipe: Recipe, data, ways: dict) -> None:
+    """Train every way for some epochs, in turn, so that none has a quieter machine than the others."""
+    epochs = 1 if recipe.flags.quick else recipe.flags.epochs
+    test_images = data.test_images / np.float32(255)
+    feeds = {name: batches(recipe, data) for name in ways}
+    for name, (net, _) in ways.items():  # trace before the clock starts
+        net.fit(feeds[name].take(1), verbose=0, shuffle=False)
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    recipe.console.print("\nTraining:")
+    for epoch in range(epochs):
+        for name, (net, _) in ways.items():
+            start = time.perf_counter()
+            net.fit(feeds[name], initial_epoch=epoch, epochs=epoch + 1, verbose=0, shuffle=False)
+            seconds[name].append(time.perf_counter() - start)
+            _, accuracy = net.evaluate(test_images, data.test_labels, batch_size=1024, verbose=0)
+            line = f"  epoch {epoch + 1}/{epochs}  {seconds[name][-1]:6.2f} s  test accuracy {accuracy:.4f}  {name}"
+            recipe.console.print(line, markup=False)
+            recipe.fact(f"test accuracy after epoch {epoch + 1}: {name}", float(accuracy))
+    for name, times in seconds.items():
+        recipe.fact(f"seconds per epoch, median: {name}", float(np.median(times)))
+
+
+def step_of(net, strategy, feed: tf.data.Dataset):
+    """One training step as `fit` takes it, input pipeline included, as a function without arguments."""
+    iterator = iter(strategy.experimental_distribute_dataset(feed.repeat()))
+    return lambda: net.train_function(iterator)
+
+
+def explain(recipe: Recipe, comparison, replicas: int) -> None:
+    """Say what each technique did to this machine, and why."""
+    features = Environment.here().cpu_features
+    on_cpu = not tf.config.list_physical_devices("GPU")
+    reasons = {
+        "mixed_float16": "this CPU has no float16 arithmetic, so every kernel converts to float32 and back"
+        if on_cpu and not {"avx512_fp16", "amx_fp16", "asimdhp"} & set(features)
+        else "the casts around each layer, and the check for overflow in each step, cost more than they save",
+        "mixed_bfloat16": "this CPU has no bfloat16 arithmetic"
+        if on_cpu and not {"avx512_bf16", "amx_bf16", "bf16"} & set(features)
+        else "the casts around each layer cost more than the faster matrix products save",
+    }
+    many = f"{replicas} devices"
+    for policy in POLICIES[1:]:
+        say(recipe, policy, comparison.ratio("float32, 1 device", f"{policy}, 1 device"), reasons[policy])
+    for policy in POLICIES:
+        same_cores = (
+            "its devices are parts of one CPU: no arithmetic is added, but copies of the weights are kept equal"
+        )
+        reason = same_cores if on_cpu else "at this size, keeping the copies equal costs more than the devices add"
+        say(
+            recipe,
+            f"MirroredStrategy under {policy}",
+            comparison.ratio(f"{policy}, 1 device", f"{policy}, {many}"),
+            reason,
+        )
+
+
+def say(recipe: Recipe, technique: str, ratio, reason: str) -> None:
+    """One sentence on one technique."""
+    ending = f", because {reason}" if ratio.verdict is Verdict.SLOWER else ""
+    recipe.means(
+        f"{technique}: {ratio.verdict} here, a step at {ratio.estimate:.2f} times the speed "
+        f"[{ratio.low:.2f}, {ratio.high:.2f}]{ending}."
+    )
+
+
+def draw(figure, recipe: Recipe, comparison) -> None:
+    """Draw one training step of each way."""
+    from tfperf.report.plots import interval_plot
+
+    interval_plot(figure.subplots(), comparison, f"One training step of mnist_cnn, batch {recipe.flags.batch}")
+
+
+if __name__ == "__main__":
+    data_flag = Flag("fashion_mnist", "mnist, fashion_mnist or digits")
+    Recipe(__file__, batch=256, epochs=Flag(2, "epochs to train; the source has 10"), data=data_flag).run(main)

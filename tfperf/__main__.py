@@ -1,0 +1,5 @@
+"""`python -m tfperf` is `tfperf`."""
+
+from tfperf.cli import main
+
+main()

@@ -1,0 +1,53 @@
+"""The command `tfperf`: its subcommands, and what becomes of bad input."""
+
+import importlib
+import sys
+from typing import NoReturn
+
+import typer
+
+from tfperf.errors import TfperfError
+
+__all__ = ["app", "main"]
+
+BAD_INPUT = 2
+"""Exit code after bad input, as POSIX shells and argparse have it."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell has it: 128 + SIGINT."""
+
+app = typer.Typer(
+    help="Makes a Keras model fast on the machine you have, and proves it.",
+    add_completion=False,
+    rich_markup_mode=None,  # plain help: importing rich to draw boxes doubles its time
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _help_without_command(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+for _command in ("list", "run", "env", "data", "compare"):
+    importlib.import_module(f"tfperf.cli.{_command}_command").register(app)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line; ends the process. Bad input is one line on standard error and exit code 2."""
+    try:
+        code = app(arguments, prog_name="tfperf", standalone_mode=False)
+    except typer.TyperException as error:
+        _fail(error.format_message())
+    except TfperfError as error:
+        _fail(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        print("tfperf: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    sys.exit(code or 0)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"tfperf: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(BAD_INPUT)

@@ -1,0 +1,59 @@
+"""`tfperf compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["register"]
+
+EXIT_CODES = {"no regression": 0, "regression": 1, "too noisy to say": 3}
+"""Outcome -> exit code; 2 is bad input, here as everywhere."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def compare(
+        before: Annotated[Path, typer.Argument(help="result file of the old state")],
+        after: Annotated[Path, typer.Argument(help="result file of the new state")],
+        threshold: Annotated[str, typer.Option(help="slowdown that is still no regression: 2% or 0.02")] = "2%",
+    ) -> None:
+        """Say whether it has become slower: exits 0 if not, 1 if so, 2 on bad input, 3 if it is too noisy to say."""
+        allowed = parse_share(threshold)
+        from rich.console import Console
+
+        from tfperf.measure.regression import changes_between, overall
+        from tfperf.measure.results import read_result
+        from tfperf.report.tables import change_table
+
+        old, new = read_result(before), read_result(after)
+        changes = changes_between(old, new, allowed)
+        console = Console(highlight=False)
+        console.print(change_table(changes))
+        for difference in old.environment.differences(new.environment):
+            console.print(f"doubt: the environments differ in {difference}", markup=False)
+        for name in sorted(old.runs.keys() ^ new.runs.keys()):
+            console.print(f"not compared: '{name}' is only in {before if name in old.runs else after}", markup=False)
+        if any(len(runs) < 3 for result in (old, new) for runs in result.runs.values()):
+            console.print("doubt: fewer than three runs on a side, so what differs from process to process is assumed")
+        outcome = overall(changes)
+        console.print(f"{outcome} (slowdown allowed: {allowed:.3g})", markup=False)
+        raise typer.Exit(EXIT_CODES[outcome])
+
+
+def parse_share(text: str) -> float:
+    """A share of 0 or more, written as `2%` or as `0.02`.
+
+    Raises:
+        BadParameter: it is neither.
+    """
+    number = text.strip()
+    try:
+        share = float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 10:
+        raise typer.BadParameter(f"expected a share such as 2% or 0.02, received {text!r}", param_hint="--threshold")
+    return share

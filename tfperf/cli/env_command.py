@@ -1,0 +1,25 @@
+"""`tfperf env`."""
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
+        """Show the machine and the software that a measurement made here would name."""
+        from rich.console import Console
+
+        from tfperf.measure.environment import Environment
+        from tfperf.report.tables import environment_table
+
+        environment = Environment.here()
+        if as_json:
+            print(environment.model_dump_json(indent=1))
+        else:
+            Console(highlight=False).print(environment_table(environment))

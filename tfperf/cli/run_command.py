@@ -1,0 +1,97 @@
+"""`tfperf run`."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
+__all__ = ["register"]
+
+GRACE = 10.0
+"""Seconds that a recipe has to end by itself after Ctrl-C or a failure of ours, before it is killed."""
+
+QUIET_LOG = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+"""TensorFlow's log of a healthy start is not part of the lesson; errors are. The user's own setting wins."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+        options_metavar="",
+    )
+    def run(context: typer.Context) -> None:
+        """Run recipes, each in a fresh process: `tfperf run NAME [NAME ...] [FLAG ...]`.
+
+        The flags go to each of the recipes; `tfperf run NAME --help` shows them. `tfperf list` shows the names.
+        """
+        arguments = context.args
+        first_flag = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
+        names, flags = arguments[:first_flag], arguments[first_flag:]
+        if not names:
+            if flags in (["--help"], ["-h"]):
+                print(context.get_help())
+                return
+            raise typer.BadParameter("expected the name of a recipe; `tfperf list` shows them")
+        if len(names) > 1 and any(flag.split("=")[0] == "--json" for flag in flags):
+            raise typer.BadParameter("--json names one file; run the recipes one by one, or leave it out")
+        from tfperf.cookbook.catalog import find_recipe
+
+        codes = run_recipes([find_recipe(name) for name in names], flags)
+        if len(names) > 1:
+            _summarize(dict(zip(names, codes, strict=True)))
+        raise typer.Exit(next((code for code in codes if code), 0))
+
+
+def run_recipes(paths: Sequence[Path], flags: Sequence[str]) -> list[int]:
+    """Run recipes one after the other, each in a process of its own that ends with this one; their exit codes."""
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    codes = []
+    for number, path in enumerate(paths, start=1):
+        if len(paths) > 1:
+            print(f"[{number}/{len(paths)}] {path.stem}", flush=True)
+        process = subprocess.Popen([sys.executable, str(path), *flags], env=QUIET_LOG | os.environ)
+        try:
+            codes.append(process.wait())
+        finally:
+            _end(process)
+    return codes
+
+
+def _exit_on_signal(number: int, _: object) -> NoReturn:
+    """End by an exception, so that what was started is ended first."""
+    sys.exit(128 + number)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Make sure that the process is gone: it may finish by itself, is then asked, and then made to."""
+    for ask in (process.poll, process.terminate, process.kill):
+        ask()
+        try:
+            process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def _summarize(codes: dict[str, int]) -> None:
+    """Print what the recipes found, from the files they wrote."""
+    from rich.console import Console
+
+    from tfperf.cookbook.flags import result_file
+    from tfperf.measure.results import read_result
+    from tfperf.report.tables import summary_table
+
+    console = Console(highlight=False)
+    files = {name: result_file(name) for name, code in codes.items() if code == 0}
+    console.rule("[bold]Summary")
+    console.print(summary_table([read_result(file) for file in files.values()]))
+    for name, code in codes.items():
+        words = f"results: {files[name]}" if name in files else f"FAILED with exit code {code}"
+        console.print(f"{name}: {words}", markup=False)

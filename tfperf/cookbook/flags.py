@@ -1,0 +1,107 @@
+"""The flags that every recipe has."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+from tfperf.cookbook.header import Header
+
+__all__ = ["Flag", "parse_flags", "result_file"]
+
+QUICK_TIME_LIMIT = 3.0
+"""Seconds a comparison may take with --quick."""
+
+TIME_LIMIT = 20.0
+"""Seconds a comparison may take without it."""
+
+
+class Flag(NamedTuple):
+    """A flag of one recipe's own: its default, whose type is the flag's, and what it sets."""
+
+    default: int | float | str
+    help: str
+
+
+def result_file(name: str) -> Path:
+    """Where the recipe of this name writes its result, unless told otherwise."""
+    return Path("results", f"{name}.json")
+
+
+class _OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage of every flag around it."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see --help\n")
+
+
+def parse_flags(
+    name: str, header: Header, *, batch: int, own: Mapping[str, Flag], arguments: list[str] | None
+) -> argparse.Namespace:
+    """The values of all flags: quick, json, batch, seed, time_limit, and the recipe's own.
+
+    Args:
+        name: of the recipe.
+        batch: default of --batch.
+        own: flags of this recipe alone, by name with underscores.
+        arguments: the command line's; None: those of this process.
+
+    Raises:
+        SystemExit: with 2 after one line for a wrong flag, with 0 after --help.
+    """
+    parser = _OneLineParser(
+        prog=f"tfperf run {name}",
+        description=f"{header.title} {header.expect}",
+        epilog=f"Needs: {header.needs} Time: {header.time}",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--quick", action="store_true", help="show the way in seconds; the figures are rougher")
+    add("--json", type=Path, metavar="FILE", default=result_file(name),
+        help="where the result goes, the plot beside it (default: %(default)s)")  # fmt: skip
+    add("--batch", type=_whole(1), metavar="N", default=batch, help="examples in a batch (default: %(default)s)")
+    add("--seed", type=_whole(0), metavar="N", default=0, help="of weights, inputs and orders (default: %(default)s)")
+    add("--time-limit", type=_positive, metavar="SECONDS",
+        help=f"for each comparison (default: {TIME_LIMIT:g}, with --quick {QUICK_TIME_LIMIT:g})")  # fmt: skip
+    for flag, (default, words) in own.items():
+        add(f"--{flag.replace('_', '-')}", type=_parser_like(default), default=default,
+            metavar=type(default).__name__.upper(), help=f"{words} (default: %(default)s)")  # fmt: skip
+    flags = parser.parse_args(arguments)
+    if flags.time_limit is None:
+        flags.time_limit = QUICK_TIME_LIMIT if flags.quick else TIME_LIMIT
+    if flags.json.is_dir():
+        parser.error(f"argument --json: expected a file, {flags.json} is a folder")
+    return flags
+
+
+def _parser_like(default: int | float | str) -> Callable[[str], Any]:
+    """The parser of a flag whose default is this."""
+    if isinstance(default, int):
+        return _whole(1)
+    return _positive if isinstance(default, float) else str
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    """A parser of whole numbers not below `least`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} on, received {text!r}")
+        return number
+
+    return parse
+
+
+def _positive(text: str) -> float:
+    """Parse a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, received {text!r}")
+    return number

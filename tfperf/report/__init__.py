@@ -1,0 +1,1 @@
+"""Showing what was measured: tables for terminals, plots for files."""

@@ -1,0 +1,66 @@
+"""What was measured, as pictures."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tfperf.errors import ResultFileError
+from tfperf.files import writing_whole
+from tfperf.measure import Comparison, Measurement
+from tfperf.measure.words import format_seconds
+
+__all__ = ["distribution_plot", "interval_plot", "save"]
+
+_COLOUR = "#2a6f97"
+
+
+def save(path: Path, draw: Callable[[Figure], None]) -> None:
+    """Draw a figure and write it as a PNG, whole or not at all.
+
+    Raises:
+        ResultFileError: the file cannot be written there.
+    """
+    figure = Figure(figsize=(9, 4.5), dpi=120, layout="constrained")
+    draw(figure)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing_whole(path) as file:
+            figure.savefig(file, format="png")
+    except OSError as error:
+        raise ResultFileError(f"cannot write the plot {path}: {error.strerror or error}") from error
+
+
+def interval_plot(axes: Axes, comparison: Comparison, title: str) -> None:
+    """A bar for each candidate's median on a logarithmic scale, its 95 % interval, and its ratio to the first."""
+    first, *_ = comparison.measurements
+    for row, m in enumerate(comparison.measurements):
+        estimate, low, high = m.interval
+        axes.barh(row, estimate, color=_COLOUR, alpha=0.85)
+        axes.errorbar(estimate, row, xerr=[[estimate - low], [high - estimate]], color="black", capsize=3)
+        ratio = "" if m is first else f", {comparison.ratio(first.name, m.name).estimate:.2f}x"
+        axes.annotate(
+            f"{format_seconds(estimate)}{ratio}", (high, row), (6, 0), textcoords="offset points", va="center"
+        )
+    axes.set_yticks(range(len(comparison.measurements)), [m.name for m in comparison.measurements])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    shortest = min(m.interval.low for m in comparison.measurements)
+    longest = max(m.interval.high for m in comparison.measurements)
+    axes.set_xlim(shortest / 3, longest * 8)  # room for the words at the end of the bars
+    axes.set_xlabel("seconds a call (logarithmic), 95 % interval")
+    axes.set_title(title)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def distribution_plot(axes: Axes, measurements: tuple[Measurement, ...], title: str) -> None:
+    """The share of samples that took no longer than a time: the whole distribution, tail included."""
+    for m in measurements:
+        axes.ecdf(m.samples, label=m.name)
+    axes.set_xscale("log")
+    axes.set_xlabel("seconds a call (logarithmic)")
+    axes.set_ylabel("share of samples")
+    axes.set_title(title)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,115 @@
+"""What was measured, as tables for a terminal. Pure functions of results; names are never read as markup."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from tfperf.measure import Comparison, Environment, Measurement, Verdict
+from tfperf.measure.regression import Change, Outcome
+from tfperf.measure.results import Result
+from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds
+
+__all__ = [
+    "change_table",
+    "comparison_table",
+    "environment_table",
+    "measurement_table",
+    "summary_table",
+]
+
+_COLOURS = {
+    Verdict.FASTER: "green",
+    Verdict.SLOWER: "red",
+    Outcome.NO_REGRESSION: "green",
+    Outcome.REGRESSION: "red",
+}
+
+
+def measurement_table(measurements: Sequence[Measurement]) -> Table:
+    """One row for each measurement: time with its interval, first call, memory; its doubts below."""
+    table = _table("", "median [95 %]", "first call", "peak memory")
+    for m in measurements:
+        table.add_row(
+            escape(m.name), format_interval(m.interval), format_seconds(m.first_call_seconds), _memory_words(m)
+        )
+    return _with_doubts(table, [(m.name, str(doubt)) for m in measurements for doubt in m.doubts])
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """One row for each candidate, with its ratio against the first; doubts below."""
+    first = comparison.measurements[0]
+    table = _table("", "median [95 %]", "first call", "speed-up [99 %]", "")
+    for m in comparison.measurements:
+        ratio = None if m is first else comparison.ratio(first.name, m.name)
+        table.add_row(
+            escape(m.name),
+            format_interval(m.interval),
+            format_seconds(m.first_call_seconds),
+            format_ratio(ratio.interval) if ratio else "1",
+            _coloured(ratio.verdict) if ratio else "baseline",
+        )
+    doubts = [("", str(doubt)) for doubt in comparison.doubts]
+    doubts += [(m.name, str(doubt)) for m in comparison.measurements for doubt in m.doubts]
+    return _with_doubts(table, doubts)
+
+
+def change_table(changes: Iterable[Change]) -> Table:
+    """One row for each piece of work that two result files have in common."""
+    table = _table("", "after / before [99 %]", "verdict")
+    for change in changes:
+        table.add_row(escape(change.name), format_ratio(change.seen), _coloured(change.outcome))
+    return table
+
+
+def summary_table(results: Sequence[Result]) -> Table:
+    """What several recipes found, in the sentences that they ended with."""
+    table = _table("recipe", "what it found")
+    for result in results:
+        table.add_row(escape(result.name), escape("\n".join(result.meaning)))
+        table.add_section()
+    return table
+
+
+def environment_table(environment: Environment) -> Table:
+    """The machine and the software, a row for each."""
+    table = _table("", "")
+    table.show_header = False
+    values = environment.model_dump(exclude={"packages", "variables"})
+    values["cpu_features"] = " ".join(environment.cpu_features)
+    values["memory_bytes"] = format_bytes(environment.memory_bytes)
+    for name, value in values.items():
+        table.add_row(name.removesuffix("_bytes").replace("_", " "), "unknown" if value is None else escape(str(value)))
+    for name, version in environment.packages.items():
+        table.add_row(escape(name), escape(version))
+    for name, value in environment.variables.items():
+        table.add_row(escape(name), escape(value))
+    return table
+
+
+def _table(*headers: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="dim")
+    for number, header in enumerate(headers):
+        table.add_column(header, overflow="fold", no_wrap=number < len(headers) - 1)  # the last gives way
+    return table
+
+
+def _memory_words(measurement: Measurement) -> str:
+    memory = measurement.memory
+    grown = f"{format_bytes(memory.resident)} (+{format_bytes(max(0, memory.resident - memory.resident_before))})"
+    return grown if memory.device is None else f"{grown}, GPU {format_bytes(memory.device)}"
+
+
+def _coloured(verdict: Verdict | Outcome) -> str:
+    colour = _COLOURS.get(verdict, "yellow")
+    return f"[{colour}]{verdict}[/{colour}]"
+
+
+def _with_doubts(table: Table, doubts: Sequence[tuple[str, str]]) -> Table:
+    """The table with the doubts under it: one line for each kind, naming whom it concerns."""
+    by_words: dict[str, list[str]] = {}
+    for name, words in doubts:
+        by_words.setdefault(words, []).append(name)
+    lines = [f"doubt{': ' if any(names) else ''}{', '.join(names)}: {words}" for words, names in by_words.items()]
+    table.caption = escape("\n".join(lines)) or None
+    return table
