@@ -10,7 +10,7 @@ from types import ModuleType
 
 from tfperf.measure.clock import Synchronizer
 
-__all__ = ["device_synchronizer", "peak_device_memory", "reset_peak_device_memory", "wait_for_devices"]
+__all__ = ["accelerator_names", "device_synchronizer", "peak_device_memory", "reset_peak_device_memory", "wait_for_devices"]
 
 
 def device_synchronizer() -> Synchronizer:
@@ -32,6 +32,16 @@ def device_synchronizer() -> Synchronizer:
 def wait_for_devices() -> None:
     """Return when all work handed to the devices of this process is done."""
     device_synchronizer()()
+
+
+def accelerator_names() -> tuple[str, ...]:
+    """The GPUs and other accelerators that this process sees, by their makers' names; empty without TensorFlow."""
+    tensorflow = _loaded_tensorflow()
+    if tensorflow is None:
+        return ()
+    devices = [device for device in tensorflow.config.list_physical_devices() if device.device_type != "CPU"]
+    details = tensorflow.config.experimental.get_device_details
+    return tuple(str(details(device).get("device_name", device.name)) for device in devices)
 
 
 def reset_peak_device_memory() -> None:

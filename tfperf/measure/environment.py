@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 from pydantic import Field
 
+from tfperf.measure.devices import accelerator_names
 from tfperf.measure.value import Value
 
 __all__ = ["Conditions", "Environment", "Watch"]
@@ -54,6 +55,7 @@ class Environment(Value):
     logical_cores: int = Field(ge=1)
     usable_cores: int = Field(ge=1, description="after the process's affinity mask and its control group's quota")
     memory_bytes: int = Field(ge=0)
+    accelerators: tuple[str, ...] = Field(description="by their makers' names; empty too where TensorFlow is not loaded")
     frequency_governor: str | None = Field(
         description="None where the system does not tell, as in most virtual machines"
     )
@@ -73,6 +75,7 @@ class Environment(Value):
             logical_cores=psutil.cpu_count() or 1,
             usable_cores=_usable_cores(),
             memory_bytes=int(psutil.virtual_memory().total),
+            accelerators=accelerator_names(),
             frequency_governor=_read(_CPU_FOLDER / "cpu0/cpufreq/scaling_governor"),
             hypervisor="hypervisor" in _cpu_line("flags").split(),
             system=f"{platform.system()} {platform.release()} {platform.machine()}",

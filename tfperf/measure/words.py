@@ -2,7 +2,7 @@
 
 from tfperf.measure.statistics import Interval
 
-__all__ = ["format_bytes", "format_interval", "format_ratio", "format_seconds"]
+__all__ = ["format_bytes", "format_interval", "format_ratio", "format_seconds", "plain_ratio"]
 
 
 def format_seconds(seconds: float) -> str:
@@ -25,11 +25,11 @@ def _unit(seconds: float) -> tuple[str, float]:
 
 def format_ratio(interval: Interval) -> str:
     """A ratio with its interval: '4.71x [4.65, 4.78]'."""
-    estimate, low, high = (_plain_ratio(value) for value in interval)
+    estimate, low, high = (plain_ratio(value) for value in interval)
     return f"{estimate}x [{low}, {high}]"
 
 
-def _plain_ratio(ratio: float) -> str:
+def plain_ratio(ratio: float) -> str:
     """Three decimals near 1, where they decide, and fewer far from it."""
     decimals = 3 if 0.5 < ratio < 2 else 2 if ratio < 10 else 1 if ratio < 100 else 0
     return f"{ratio:.{decimals}f}"

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from tfperf.errors import ResultFileError
 from tfperf.files import writing_whole
 from tfperf.measure import Comparison, Measurement
-from tfperf.measure.words import format_seconds
+from tfperf.measure.words import format_seconds, plain_ratio
 
 __all__ = ["distribution_plot", "interval_plot", "save"]
 
@@ -33,22 +33,27 @@ def save(path: Path, draw: Callable[[Figure], None]) -> None:
 
 
 def interval_plot(axes: Axes, comparison: Comparison, title: str) -> None:
-    """A bar for each candidate's median on a logarithmic scale, its 95 % interval, and its ratio to the first."""
+    """A dot for each candidate's median on a logarithmic scale, its 95 % interval, and how often faster than the first.
+
+    Dots, not bars: a logarithmic scale has no zero for a bar to start from.
+    """
     first, *_ = comparison.measurements
     for row, m in enumerate(comparison.measurements):
         estimate, low, high = m.interval
-        axes.barh(row, estimate, color=_COLOUR, alpha=0.85)
-        axes.errorbar(estimate, row, xerr=[[estimate - low], [high - estimate]], color="black", capsize=3)
-        ratio = "" if m is first else f", {comparison.ratio(first.name, m.name).estimate:.2f}x"
-        axes.annotate(
-            f"{format_seconds(estimate)}{ratio}", (high, row), (6, 0), textcoords="offset points", va="center"
+        axes.errorbar(
+            estimate, row, xerr=[[estimate - low], [high - estimate]], fmt="o", color=_COLOUR, ecolor="black", capsize=4
         )
+        ratio = "" if m is first else f", {plain_ratio(comparison.ratio(first.name, m.name).estimate)}x"
+        words = f"{format_seconds(estimate)}{ratio}"
+        axes.annotate(words, (high, row), (8, 0), textcoords="offset points", va="center")
     axes.set_yticks(range(len(comparison.measurements)), [m.name for m in comparison.measurements])
     axes.invert_yaxis()
+    axes.margins(y=0.15)
     axes.set_xscale("log")
     shortest = min(m.interval.low for m in comparison.measurements)
     longest = max(m.interval.high for m in comparison.measurements)
-    axes.set_xlim(shortest / 3, longest * 8)  # room for the words at the end of the bars
+    axes.set_xlim(shortest / 1.5, longest * (longest / shortest) ** 0.6 * 2)  # room for the words beside the dots
+    axes.grid(axis="x", alpha=0.3)
     axes.set_xlabel("seconds a call (logarithmic), 95 % interval")
     axes.set_title(title)
     axes.spines[["top", "right"]].set_visible(False)
@@ -60,7 +65,8 @@ def distribution_plot(axes: Axes, measurements: tuple[Measurement, ...], title: 
         axes.ecdf(m.samples, label=m.name)
     axes.set_xscale("log")
     axes.set_xlabel("seconds a call (logarithmic)")
-    axes.set_ylabel("share of samples")
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_ylabel("share of samples that took no longer")
     axes.set_title(title)
-    axes.legend(frameon=False)
+    axes.legend(fontsize="small")
     axes.spines[["top", "right"]].set_visible(False)

@@ -77,6 +77,7 @@ def environment_table(environment: Environment) -> Table:
     table.show_header = False
     values = environment.model_dump(exclude={"packages", "variables"})
     values["cpu_features"] = " ".join(environment.cpu_features)
+    values["accelerators"] = ", ".join(environment.accelerators) or "none seen"
     values["memory_bytes"] = format_bytes(environment.memory_bytes)
     for name, value in values.items():
         table.add_row(name.removesuffix("_bytes").replace("_", " "), "unknown" if value is None else escape(str(value)))

@@ -1,0 +1,67 @@
+"""Fixtures that tests of several rooms use."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tfperf.measure import Conditions, Environment, Measurement, Stop
+from tfperf.measure.memory import MemoryPeak
+
+QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)
+MEMORY = MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=None, of_whole_process=False)
+
+
+@pytest.fixture(scope="session")
+def environment():
+    return Environment.here()
+
+
+@pytest.fixture
+def measured(environment):
+    """A function that makes a Measurement of given samples, as if they had been taken."""
+
+    def measured(name, seconds, **changes):
+        fields = {
+            "name": name,
+            "seconds": tuple(float(value) for value in seconds),
+            "calls_per_sample": 1,
+            "first_call_seconds": 0.5,
+            "warm_up_seconds": (),
+            "precision": 0.01,
+            "stopped": Stop.PRECISION,
+            "read_cost_seconds": 1e-7,
+            "memory": MEMORY,
+            "environment": environment,
+            "conditions": QUIET,
+        }
+        return Measurement(**fields | changes)
+
+    return measured
+
+
+@pytest.fixture
+def noisy(measured):
+    """A function that makes a Measurement of samples around a median, with noise that does not drift."""
+
+    def noisy(name, median, *, spread=0.01, samples=200, seed=0):
+        factors = np.random.default_rng(seed).normal(1, spread, samples)
+        return measured(name, median * np.clip(factors, 0.5, None))
+
+    return noisy
+
+
+@pytest.fixture
+def tfperf_command(tmp_path):
+    """A function that runs the command line in a process of its own, in an empty folder; it never outlives the test."""
+
+    def run(*arguments, timeout=120, **options):
+        command = [sys.executable, "-m", "tfperf", *map(str, arguments)]
+        environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=timeout, **options
+        )
+
+    return run

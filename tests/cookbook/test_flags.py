@@ -1,0 +1,59 @@
+"""The flags all recipes share."""
+
+import pytest
+
+from tfperf.cookbook.flags import QUICK_TIME_LIMIT, TIME_LIMIT, Flag, parse_flags, result_file
+from tfperf.cookbook.header import Header
+
+HEADER = Header("Why?", "c", "n", "t", "s", "e")
+OWN = {
+    "epochs": Flag(2, "epochs"),
+    "data": Flag("digits", "data"),
+    "rate": Flag(0.1, "rate"),
+    "two_words": Flag(1, "x"),
+}
+
+
+def parse(*arguments):
+    return parse_flags("x", HEADER, batch=32, own=OWN, arguments=list(arguments))
+
+
+def test_defaults():
+    flags = parse()
+    assert (flags.quick, flags.batch, flags.seed, flags.json) == (False, 32, 0, result_file("x"))
+    assert (flags.epochs, flags.data, flags.rate, flags.two_words) == (2, "digits", 0.1, 1)
+    assert flags.time_limit == TIME_LIMIT
+
+
+def test_quick_is_quick_unless_told_otherwise():
+    assert parse("--quick").time_limit == QUICK_TIME_LIMIT
+    assert parse("--quick", "--time-limit", "7").time_limit == 7
+
+
+def test_own_flags_have_the_type_of_their_default():
+    flags = parse("--epochs", "3", "--data", "mnist", "--rate", "0.5", "--two-words", "4")
+    assert (flags.epochs, flags.data, flags.rate, flags.two_words) == (3, "mnist", 0.5, 4)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--batch", "0"],
+        ["--batch", "1.5"],
+        ["--seed", "-1"],
+        ["--time-limit", "0"],
+        ["--time-limit", "nan"],
+        ["--time-limit", "inf"],
+        ["--epochs", "none"],
+        ["--rate", "-1"],
+        ["--bat", "3"],
+        ["extra"],
+        ["--json"],
+        ["--json", "."],
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_2(capsys, arguments):
+    with pytest.raises(SystemExit) as exit_:
+        parse(*arguments)
+    assert exit_.value.code == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

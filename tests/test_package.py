@@ -1,0 +1,121 @@
+"""The package as a whole: what leans on what, what importing it loads, what is public."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tfperf
+
+PACKAGE = Path(tfperf.__file__).parent
+ROOMS = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+
+FOUNDATION = {"errors", "files"}
+"""Modules of the standard library alone, which every room may use."""
+
+MAY_LEAN_ON = {
+    "nets": set(),
+    "data": set(),
+    "measure": set(),
+    "report": {"measure"},
+    "cookbook": {"measure", "report"},
+    "cli": {"cookbook", "data", "measure", "report"},
+}
+"""Room -> the rooms below it: the order of the design. A new room is entered here with its reason in the commit."""
+
+THIRD_PARTY_OF_MEASURE = {"numpy", "scipy", "psutil", "pydantic"}
+
+
+def imported_modules(path):
+    """Absolute names of everything that a file imports, at the top or inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide which room is meant"
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def rooms_used_by(path):
+    """The rooms of tfperf that a file imports from."""
+    names = (name.split(".") for name in imported_modules(path))
+    return {parts[1] for parts in names if parts[0] == "tfperf" and len(parts) > 1 and parts[1] in ROOMS}
+
+
+def test_every_room_has_its_place_in_the_order():
+    assert set(MAY_LEAN_ON) == ROOMS
+
+
+@pytest.mark.parametrize("room", sorted(MAY_LEAN_ON))
+def test_rooms_lean_only_on_those_below(room):
+    for path in (PACKAGE / room).rglob("*.py"):
+        wrong = rooms_used_by(path) - MAY_LEAN_ON[room] - {room}
+        assert not wrong, f"{path.relative_to(PACKAGE)} leans on {', '.join(sorted(wrong))}"
+
+
+def test_the_order_has_no_circle():
+    def below(room, seen=()):
+        assert room not in seen, f"a circle: {' -> '.join([*seen, room])}"
+        for lower in MAY_LEAN_ON[room]:
+            below(lower, (*seen, room))
+
+    for room in MAY_LEAN_ON:
+        below(room)
+
+
+def test_the_check_sees_imports_inside_functions(tmp_path):
+    file = tmp_path / "x.py"
+    file.write_text("def f():\n    from tfperf.cli import main\n    import tfperf.report.tables\n")
+    assert rooms_used_by(file) == {"cli", "report"}
+
+
+def test_measure_uses_few_libraries_and_no_tensorflow():
+    for path in (PACKAGE / "measure").rglob("*.py"):
+        tops = {name.split(".")[0] for name in imported_modules(path)}
+        foreign = tops - set(sys.stdlib_module_names) - THIRD_PARTY_OF_MEASURE - {"tfperf"}
+        assert not foreign, f"{path.name} imports {', '.join(sorted(foreign))}"
+
+
+@pytest.mark.parametrize("module", sorted(FOUNDATION))
+def test_the_foundation_uses_the_standard_library_alone(module):
+    tops = {name.split(".")[0] for name in imported_modules(PACKAGE / f"{module}.py")}
+    assert tops <= set(sys.stdlib_module_names)
+
+
+def test_the_package_never_imports_recipes():
+    for path in PACKAGE.rglob("*.py"):
+        assert not any(name.split(".")[0] == "recipes" for name in imported_modules(path)), path
+
+
+@pytest.mark.parametrize("module", ["tfperf", "tfperf.cli", "tfperf.nets", "tfperf.data", "tfperf.measure"])
+def test_importing_does_not_import_tensorflow(module):
+    code = f"import sys, {module}; sys.exit('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_importing_the_package_imports_no_numpy():
+    code = "import sys, tfperf; sys.exit('numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", tfperf.__all__)
+def test_every_public_name_is_there_and_described(name):
+    value = getattr(tfperf, name)
+    assert value.__doc__
+    assert name in dir(tfperf)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = tfperf.nonsense
+
+
+def test_every_room_exports_what_it_says():
+    for room in ROOMS:
+        module = importlib.import_module(f"tfperf.{room}")
+        for name in getattr(module, "__all__", ()):
+            assert hasattr(module, name), f"tfperf.{room}.{name}"
