@@ -10,7 +10,13 @@ from types import ModuleType
 
 from tfperf.measure.clock import Synchronizer
 
-__all__ = ["accelerator_names", "device_synchronizer", "peak_device_memory", "reset_peak_device_memory", "wait_for_devices"]
+__all__ = [
+    "accelerator_names",
+    "device_synchronizer",
+    "peak_device_memory",
+    "reset_peak_device_memory",
+    "wait_for_devices",
+]
 
 
 def device_synchronizer() -> Synchronizer:

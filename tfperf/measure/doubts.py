@@ -95,7 +95,7 @@ def _rules(e: Evidence) -> Iterator[Doubt]:
         yield Doubt(
             name="drift",
             words=f"the last third is {abs(drift):.1%} {'slower' if drift > 0 else 'faster'} than the first",
-            advice="compare side by side (compare), or let the machine cool and quieten",
+            advice="trust ratios taken side by side, not this time; or let the machine cool and quieten",
         )
     memory = statistics.autocorrelation_time(e.samples)
     if memory > MOST_MEMORY:

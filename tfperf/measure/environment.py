@@ -55,7 +55,7 @@ class Environment(Value):
     logical_cores: int = Field(ge=1)
     usable_cores: int = Field(ge=1, description="after the process's affinity mask and its control group's quota")
     memory_bytes: int = Field(ge=0)
-    accelerators: tuple[str, ...] = Field(description="by their makers' names; empty too where TensorFlow is not loaded")
+    accelerators: tuple[str, ...] = Field(description="by their makers' names; also empty before TensorFlow is loaded")
     frequency_governor: str | None = Field(
         description="None where the system does not tell, as in most virtual machines"
     )
