@@ -19,8 +19,9 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 # Real Fashion-MNIST, from the Keras cache, a Debian package (no root needed) or the internet.
+# Twice: the first try on a machine just started may meet a mirror that is slow to wake.
 data: $(STAMP)
-	$(BIN)/tfperf data fashion_mnist
+	$(BIN)/tfperf data fashion_mnist || $(BIN)/tfperf data fashion_mnist
 
 $(STAMP): requirements.txt constraints.txt pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "tfperf needs CPython 3.11 to 3.13; this is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
