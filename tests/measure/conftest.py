@@ -1,0 +1,134 @@
+"""Fixtures of tests/measure: the fake machine, its recorded noise, and the mutants.
+
+Test files get these as fixtures and never import one another: pytest imports each file by its path.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from tfperf.measure.environment import Conditions, Environment
+from tfperf.measure.measurement import Measurement, Stop
+from tfperf.measure.memory import MemoryPeak
+
+HERE = Path(__file__).parent
+
+
+def _load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"tfperf_tests_{name}", HERE / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+_fake_machine, _mutants = _load("fake_machine"), _load("mutants")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with the argument `trace` runs once with each recorded trace; `quiet_trace`: the quiet ones."""
+    for argument, wanted in (("trace", ""), ("quiet_trace", "quiet"), ("loaded_trace", "loaded")):
+        if argument in metafunc.fixturenames:
+            metafunc.parametrize(argument, [name for name in _fake_machine.TRACES if wanted in name])
+    if "mutant_name" in metafunc.fixturenames:
+        metafunc.parametrize("mutant_name", list(_mutants.MUTANTS))
+
+
+@pytest.fixture(autouse=True)
+def _mutated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the tests against a mutant, where the environment names one."""
+    if name := os.environ.get(_mutants.VARIABLE):
+        _mutants.MUTANTS[name].apply(monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def _outside_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare each measurement the question to git; its answer is tested in test_environment.py."""
+    monkeypatch.setattr("tfperf.measure.environment._git_revision", lambda folder: None)
+
+
+@pytest.fixture(scope="session")
+def fake() -> ModuleType:
+    """FakeMachine, FakeDevice, load_trace and nothing: see fake_machine.py."""
+    return _fake_machine
+
+
+@pytest.fixture(scope="session")
+def mutants() -> ModuleType:
+    """MUTANTS: see mutants.py."""
+    return _mutants
+
+
+@pytest.fixture
+def run_python() -> Callable[..., str]:
+    """Run a program in a fresh Python, and return what it prints."""
+
+    def run(program: str, **variables: str) -> str:
+        # -S would lose the packages; -I would lose PYTHONPATH. A clean copy of this environment is enough.
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def environment() -> Environment:
+    """An environment in which nothing gives reason to doubt."""
+    return Environment(
+        cpu="Test CPU",
+        cpu_features=(),
+        accelerators=(),
+        logical_cores=4,
+        usable_cores=4,
+        memory_bytes=2**34,
+        frequency_governor="performance",
+        hypervisor=False,
+        system="Linux 6.0 x86_64",
+        python="3.11.0",
+        packages={"numpy": "2.4.0"},
+        variables={},
+        git_revision=None,
+    )
+
+
+@pytest.fixture(scope="session")
+def conditions() -> Conditions:
+    """Conditions in which nothing gives reason to doubt."""
+    return Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)
+
+
+@pytest.fixture(scope="session")
+def make_measurement(environment: Environment, conditions: Conditions) -> Callable[..., Measurement]:
+    """Makes a Measurement of given samples, with every other field harmless unless given."""
+
+    def make(seconds: object = (0.001,) * 30, **fields: object) -> Measurement:
+        harmless = {
+            "name": "work",
+            "calls_per_sample": 1,
+            "first_call_seconds": 0.5,
+            "warm_up_seconds": (),
+            "precision": 0.01,
+            "stopped": Stop.PRECISION,
+            "read_cost_seconds": 1e-7,
+            "memory": MemoryPeak(resident=2000, resident_before=1000, device=None, of_whole_process=False),
+            "environment": environment,
+            "conditions": conditions,
+        }
+        return Measurement(seconds=tuple(float(s) for s in np.asarray(seconds)), **(harmless | fields))
+
+    return make
