@@ -1,6 +1,7 @@
 """Files are written whole or not at all."""
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -49,6 +50,8 @@ def writing_folder_whole(path: Path) -> Iterator[Path]:
         OSError: the place is not writable, the disk is full, or `path` is a file.
     """
     path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
     try:
@@ -57,9 +60,15 @@ def writing_folder_whole(path: Path) -> Iterator[Path]:
         yield new
         for file in new.rglob("*"):
             _sync(file)
+        old = aside / "old"
         if path.exists():
-            path.rename(aside / "old")  # a folder that is not empty cannot be renamed over
-        new.rename(path)
+            path.rename(old)  # a folder that is not empty cannot be renamed over
+        try:
+            new.rename(path)
+        except BaseException:
+            if old.exists():
+                old.rename(path)
+            raise
         _sync(path.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -1,7 +1,7 @@
 """Whether two runs of one net give the same answers. No speed without this check."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,21 +51,20 @@ def check_agreement(candidate: str, outputs: Any, reference: Any, tolerance: flo
     Raises:
         MeasurementError: the reference itself is not finite: nothing can be said.
     """
-    ours, theirs = _arrays(outputs), _arrays(reference)
-    if not theirs or any(not np.isfinite(array).all() for array in theirs):
+    ours, theirs = dict(_leaves(outputs)), dict(_leaves(reference))
+    if not theirs or any(not np.isfinite(array).all() for array in theirs.values()):
         raise MeasurementError(f"the reference for '{candidate}' has outputs that are not finite; check its input")
-    absolute = relative = None
-    top1: float | None = None
-    same_form = [a.shape for a in ours] == [a.shape for a in theirs]
-    if same_form and all(np.isfinite(array).all() for array in ours):
-        errors = [float(np.max(np.abs(a - b), initial=0.0)) for a, b in zip(ours, theirs, strict=True)]
-        scales = [float(np.max(np.abs(b), initial=0.0)) for b in theirs]
-        absolute = max(errors)
-        relative = max(_share(error, scale) for error, scale in zip(errors, scales, strict=True))
+    absolute = relative = top1 = None
+    same_form = {place: array.shape for place, array in ours.items()} == {k: v.shape for k, v in theirs.items()}
+    if same_form and all(np.isfinite(array).all() for array in ours.values()):
+        errors = {place: _largest(ours[place] - array) for place, array in theirs.items()}
+        absolute = max(errors.values())
+        relative = max(_share(errors[place], _largest(array)) for place, array in theirs.items())
         if not math.isfinite(relative):
             relative = None
-        if len(ours) == 1 and ours[0].ndim == 2 and ours[0].shape[1] > 1:
-            top1 = float(np.mean(ours[0].argmax(axis=1) == theirs[0].argmax(axis=1)))
+        (first, *others) = theirs
+        if not others and theirs[first].ndim == 2 and theirs[first].shape[1] > 1:
+            top1 = float(np.mean(ours[first].argmax(axis=1) == theirs[first].argmax(axis=1)))
     return Agreement(
         candidate=candidate,
         largest_absolute_error=absolute,
@@ -75,13 +74,22 @@ def check_agreement(candidate: str, outputs: Any, reference: Any, tolerance: flo
     )
 
 
-def _arrays(outputs: Any) -> list[NDArray[np.float64]]:
-    """The leaves of a nest of arrays, in a fixed order, as float64."""
+def _leaves(outputs: Any, place: str = "") -> Iterator[tuple[str, NDArray[Any]]]:
+    """Place in the nest -> array, for each array of a nest; float64, or complex128 where it is complex."""
     if isinstance(outputs, Mapping):
-        return [array for key in sorted(outputs) for array in _arrays(outputs[key])]
-    if isinstance(outputs, Sequence) and not isinstance(outputs, str | bytes):
-        return [array for item in outputs for array in _arrays(item)]
-    return [np.asarray(outputs, dtype=np.float64)]
+        for key in outputs:
+            yield from _leaves(outputs[key], f"{place}.{key}")
+    elif isinstance(outputs, Sequence) and not isinstance(outputs, str | bytes):
+        for index, item in enumerate(outputs):
+            yield from _leaves(item, f"{place}[{index}]")
+    else:
+        array = np.asarray(outputs)
+        yield place, array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
+
+
+def _largest(array: NDArray[Any]) -> float:
+    """The largest absolute value; 0 of an empty array."""
+    return float(np.max(np.abs(array), initial=0.0))
 
 
 def _share(error: float, scale: float) -> float:

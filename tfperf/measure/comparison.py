@@ -52,6 +52,9 @@ MOST_ROUNDS = 1000
 TURN_SECONDS = 0.005
 """What a candidate measures before the next one's turn: long beside what changing over costs."""
 
+PLANNING_LOOKS = 5
+"""Samples whose median decides how long a candidate's turns are: one alone may be a spike."""
+
 REFILL_LIMIT = 0.05
 """Work shorter than this many seconds is called once untimed at the start of each turn: it finds the caches
 full of another candidate's data, and in use it would not."""
@@ -111,7 +114,7 @@ class Comparison(Value):
 
     measurements: tuple[Measurement, ...] = Field(min_length=2)
     ratios: tuple[Ratio, ...] = Field(min_length=1, description="one for each pair, the earlier name the baseline")
-    rounds: int = Field(ge=1)
+    rounds: int = Field(ge=1, lt=2**63)
     margin: float = Field(gt=0, description="times that differ by less than this share count as equal")
     stopped: Stop
     doubts: tuple[Doubt, ...] = ()
@@ -191,12 +194,13 @@ def compare(
     if len(candidates) < 2:
         raise ValueError(f"expected at least two candidates to compare. Received: {', '.join(candidates) or 'none'}")
     environment, watch, order = Environment.here(), Watch(), random.Random(seed)
-    turns = []
+    began, first_calls = clock(), 0.0
+    samplers = {}  # -> about how many seconds a call takes
     for name, function in candidates.items():
         sampler = Sampler(name, function, args, kwargs, clock=clock, synchronize=synchronize)
-        sampler.calibrate(min(WARM_UP_SECONDS, time_limit / (4 * len(candidates))))
-        turns.append(_Turns(sampler))
-    began = clock()
+        first_calls += sampler.first_call_seconds
+        samplers[sampler] = sampler.calibrate(min(WARM_UP_SECONDS, time_limit / (4 * len(candidates))))
+    turns = _plan(samplers)
     half_widths: list[tuple[int, float]] = []
     next_look, rounds = min_rounds, 0
     stopped: Stop | None = None
@@ -204,7 +208,7 @@ def compare(
         for turn in order.sample(turns, len(turns)):
             turn.take()
         rounds += 1
-        spent = clock() - began
+        spent = clock() - began - first_calls
         if rounds >= next_look and spent >= MIN_SECONDS:
             next_look = math.ceil(rounds * LOOK_GROWTH)
             dropped = _warm_up_rounds(turns)
@@ -216,6 +220,8 @@ def compare(
             if rounds - dropped >= min_rounds:
                 precise = all(_log_half_width(ratio) <= _needed_half_width(ratio, margin) for ratio in ratios)
                 stopped = reason_to_stop(precise, half_widths)
+                if stopped is Stop.NOISE_FLOOR and any(ratio.verdict is Verdict.TOO_NOISY for ratio in ratios):
+                    stopped = None  # an answer is worth the rest of the time
         if stopped is None and spent >= time_limit:
             stopped = Stop.TIME_LIMIT
         if stopped is None and (rounds >= MOST_ROUNDS or any(turn.full for turn in turns)):
@@ -246,14 +252,12 @@ def compare(
 class _Turns:
     """The turns of one candidate."""
 
-    def __init__(self, sampler: Sampler) -> None:
-        seconds = sampler.sample()
-        sample_seconds = seconds * sampler.calls_per_sample
+    def __init__(self, sampler: Sampler, length: int, refill: bool) -> None:
         self.sampler = sampler
-        self.length = max(1, round(TURN_SECONDS / sample_seconds))
+        self.length = length
         self.samples: list[float] = []
         self.medians: list[float] = []
-        self._refill = seconds < REFILL_LIMIT
+        self._refill = refill
 
     @property
     def full(self) -> bool:
@@ -265,6 +269,30 @@ class _Turns:
         samples = [self.sampler.sample() for _ in range(self.length)]
         self.samples.extend(samples)
         self.medians.append(float(np.median(samples)))
+
+
+def _plan(samplers: dict[Sampler, float]) -> list[_Turns]:
+    """Turns of about TURN_SECONDS, with as many calls and samples for all candidates of like speed.
+
+    The median of two skewed samples is their mean and lies higher than the median of ten, so turns of
+    different lengths would tell equal work apart.
+
+    Args:
+        samplers: about how many seconds a call of each takes.
+    """
+    seconds = {
+        # One look may be a spike; work as long as REFILL_LIMIT has turns of one sample whatever it is.
+        s: float(np.median([s.sample() for _ in range(PLANNING_LOOKS)])) if about < REFILL_LIMIT else about
+        for s, about in samplers.items()
+    }
+    alike = {s: [other for other in seconds if 0.5 < seconds[other] / seconds[s] < 2] for s in seconds}
+    calls = {s: max(other.calls_per_sample for other in alike[s]) for s in seconds}
+    for sampler in seconds:
+        sampler.calls_per_sample = calls[sampler]
+    lengths = {s: max(1, round(TURN_SECONDS / (seconds[s] * calls[s]))) for s in seconds}
+    return [
+        _Turns(s, length=max(lengths[other] for other in alike[s]), refill=seconds[s] < REFILL_LIMIT) for s in seconds
+    ]
 
 
 def _warm_up_rounds(turns: Sequence[_Turns]) -> int:

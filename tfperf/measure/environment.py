@@ -13,7 +13,8 @@ import psutil
 from pydantic import Field
 
 from tfperf.measure.devices import accelerator_names
-from tfperf.measure.value import Value
+from tfperf.measure.value import Count, Name, Text, Value
+from tfperf.measure.words import escape_unprintable
 
 __all__ = ["Conditions", "Environment", "Watch"]
 
@@ -31,7 +32,8 @@ PACKAGES = (
 """Packages whose versions decide what a figure means."""
 
 VARIABLE_PREFIXES = (
-    "CUDA_", "DNNL_", "HOROVOD_", "KMP_", "LD_PRELOAD", "MALLOC_", "MKL_", "NCCL_", "OMP_", "ONEDNN_", "OPENBLAS_",
+    "CUDA_", "DNNL_", "HOROVOD_CACHE_", "HOROVOD_CYCLE_", "HOROVOD_FUSION_",
+    "KMP_", "LD_PRELOAD", "MALLOC_", "MKL_", "NCCL_", "OMP_", "ONEDNN_", "OPENBLAS_",
     "PYTHONHASHSEED", "PYTHONMALLOC", "PYTHONOPTIMIZE", "TCMALLOC_", "TF_AUTO", "TF_CPP_", "TF_CUDNN_",
     "TF_DETERMINISTIC_", "TF_DISABLE_", "TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_", "TF_USE_", "TF_XLA_", "XLA_",
 )  # fmt: skip
@@ -50,21 +52,21 @@ _CPU_FOLDER = Path("/sys/devices/system/cpu")
 class Environment(Value):
     """The machine and the software: what two measurements must share to be compared."""
 
-    cpu: str
-    cpu_features: tuple[str, ...] = Field(description="which of CPU_FEATURES it has")
-    logical_cores: int = Field(ge=1)
-    usable_cores: int = Field(ge=1, description="after the process's affinity mask and its control group's quota")
-    memory_bytes: int = Field(ge=0)
-    accelerators: tuple[str, ...] = Field(description="by their makers' names; also empty before TensorFlow is loaded")
-    frequency_governor: str | None = Field(
+    cpu: Text
+    cpu_features: tuple[Text, ...] = Field(description="which of CPU_FEATURES it has")
+    logical_cores: Count
+    usable_cores: Count = Field(description="after the process's affinity mask and its control group's quota")
+    memory_bytes: Count
+    accelerators: tuple[Text, ...] = Field(description="by their makers' names; also empty before TensorFlow is loaded")
+    frequency_governor: Text | None = Field(
         description="None where the system does not tell, as in most virtual machines"
     )
     hypervisor: bool
-    system: str
-    python: str
-    packages: dict[str, str]
-    variables: dict[str, str]
-    git_revision: str | None = Field(description="of the working folder; '+' at its end: with uncommitted changes")
+    system: Text
+    python: Text
+    packages: dict[Name, Text]
+    variables: dict[Name, Text]
+    git_revision: Text | None = Field(description="of the working folder; '+' at its end: with uncommitted changes")
 
     @classmethod
     def here(cls) -> "Environment":
@@ -81,7 +83,7 @@ class Environment(Value):
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
             python=platform.python_version(),
             packages=_package_versions(),
-            variables={k: v for k, v in sorted(os.environ.items()) if k.startswith(VARIABLE_PREFIXES)},
+            variables=_variables(),
             git_revision=_git_revision(Path.cwd()),
         )
 
@@ -165,6 +167,12 @@ def _usable_cores() -> int:
     if quota[0] != "max" and len(quota) == 2:
         cores = min(cores, -(-int(quota[0]) // int(quota[1])))
     return max(1, cores)
+
+
+def _variables() -> dict[str, str]:
+    """The recorded environment variables; a value may be any bytes, and long ones are cut."""
+    chosen = {name: value for name, value in sorted(os.environ.items()) if name.startswith(VARIABLE_PREFIXES)}
+    return {escape_unprintable(name): escape_unprintable(value)[:4000] for name, value in chosen.items()}
 
 
 @functools.cache

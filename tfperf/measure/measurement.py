@@ -12,7 +12,7 @@ from tfperf.measure import statistics
 from tfperf.measure.environment import Conditions, Environment
 from tfperf.measure.memory import MemoryPeak
 from tfperf.measure.statistics import Interval
-from tfperf.measure.value import Name, Value
+from tfperf.measure.value import Name, Text, Value
 from tfperf.measure.words import format_interval
 
 __all__ = ["Doubt", "Measurement", "Stop"]
@@ -35,9 +35,9 @@ class Stop(StrEnum):
 class Doubt(Value):
     """A reason to trust a measurement less, in words."""
 
-    name: str
-    words: str
-    advice: str
+    name: Name
+    words: Text
+    advice: Text
 
     def __str__(self) -> str:
         return f"{self.words}: {self.advice}"
@@ -48,8 +48,10 @@ class Measurement(Value):
 
     name: Name
     seconds: tuple[Seconds, ...] = Field(min_length=1, description="seconds per call of each sample, in order")
-    calls_per_sample: int = Field(ge=1)
-    samples_per_turn: int = Field(default=1, ge=1, description="consecutive samples of one turn; 1: measured alone")
+    calls_per_sample: int = Field(ge=1, lt=2**63)
+    samples_per_turn: int = Field(
+        default=1, ge=1, lt=2**63, description="consecutive samples of one turn; 1: measured alone"
+    )
     first_call_seconds: Seconds = Field(description="the first call of all: tracing, compiling, allocating")
     warm_up_seconds: tuple[Seconds, ...] = Field(
         description="samples found to be warm-up and dropped, seconds per call"

@@ -8,7 +8,7 @@ import psutil
 from pydantic import Field
 
 from tfperf.measure.devices import peak_device_memory, reset_peak_device_memory
-from tfperf.measure.value import Value
+from tfperf.measure.value import Count, Value
 
 __all__ = ["MemoryPeak", "PeakMemory"]
 
@@ -19,9 +19,9 @@ _STATUS = Path("/proc/self/status")
 class MemoryPeak(Value):
     """The most memory in use at once, in bytes."""
 
-    resident: int = Field(ge=0, description="most resident memory of the process")
-    resident_before: int = Field(ge=0, description="resident memory before the work began")
-    device: int | None = Field(ge=0, description="most memory on any one GPU; None where there is no GPU")
+    resident: Count = Field(description="most resident memory of the process")
+    resident_before: Count = Field(description="resident memory before the work began")
+    device: Count | None = Field(description="most memory on any one GPU; None where there is no GPU")
     of_whole_process: bool = Field(description="the peak may date from before the work: the system could not reset it")
 
 
@@ -45,7 +45,8 @@ class PeakMemory:
     def read(self) -> MemoryPeak:
         """The peak from the creation until now."""
         return MemoryPeak(
-            resident=_high_water_mark() if self._was_reset else _process_peak(),
+            # The kernel counts lazily, so its peak can lie a little below what is in use.
+            resident=max(_high_water_mark() if self._was_reset else _process_peak(), self._before),
             resident_before=self._before,
             device=peak_device_memory(),
             of_whole_process=not self._was_reset,

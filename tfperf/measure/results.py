@@ -5,12 +5,14 @@ History of the format:
 - 1: the first.
 """
 
+import json
 import stat
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from tfperf.errors import ResultFileError
 from tfperf.files import writing_whole
@@ -19,6 +21,7 @@ from tfperf.measure.comparison import Comparison
 from tfperf.measure.environment import Environment
 from tfperf.measure.measurement import Measurement
 from tfperf.measure.value import Name, Text, Value
+from tfperf.measure.words import escape_unprintable
 
 __all__ = ["FORMAT", "VERSION", "Fact", "Result", "read_result", "write_result"]
 
@@ -41,7 +44,9 @@ class Result(Value):
     format: Literal["tfperf result"] = FORMAT
     version: Literal[1] = VERSION
     name: Name = Field(description="the recipe or command that wrote it")
-    created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"), max_length=40)
+    created: str = Field(
+        default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"), pattern=r"^[0-9T:.+Z-]{1,40}$"
+    )
     dataset: Text | None = Field(default=None, description="the data set really used, and where it was found")
     environment: Environment = Field(default_factory=Environment.here)
     measurements: tuple[Measurement, ...] = ()
@@ -71,8 +76,8 @@ def write_result(path: Path | str, result: Result) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with writing_whole(path) as file:
             file.write(result.model_dump_json(indent=1).encode() + b"\n")
-    except OSError as error:
-        raise ResultFileError(f"cannot write the result file {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        raise ResultFileError(f"cannot write the result file {_shown(path)}: {_reason(error)}") from error
 
 
 def read_result(path: Path | str) -> Result:
@@ -84,34 +89,15 @@ def read_result(path: Path | str) -> Result:
     """
     path = Path(path)
     content = _read_file(path)
-    _check_version(path, content)
+    _check_envelope(path, content)
     try:
-        return Result.model_validate_json(content)
+        result = Result.model_validate_json(content)
     except ValidationError as error:
-        raise ResultFileError(f"{path} is not a valid result file: {_first_fault(error)}") from error
-
-
-class _Envelope(BaseModel):
-    """What a file of any version has."""
-
-    format: str
-    version: int
-
-
-def _check_version(path: Path, content: bytes) -> None:
-    """Refuse what is no result file, and one of another version, before looking at the rest."""
-    try:
-        envelope = _Envelope.model_validate_json(content, strict=True)
-    except ValidationError as error:
-        raise ResultFileError(f"{path} is not a result file: {_first_fault(error)}") from error
-    if envelope.format != FORMAT:
-        raise ResultFileError(f"{path} is not a result file: expected the format {FORMAT!r}, found another")
-    if envelope.version != VERSION:
-        age = "an older" if envelope.version < VERSION else "a newer"
-        raise ResultFileError(
-            f"{path} was written by {age} tfperf: expected version {VERSION}, found {envelope.version}; "
-            "measure again with this version"
-        )
+        raise ResultFileError(f"{_shown(path)} is not a valid result file: {_first_fault(error)}") from error
+    missing = next(_fields_left_out(result), None)
+    if missing:
+        raise ResultFileError(f"{_shown(path)} is not a valid result file: it lacks {missing}")
+    return result
 
 
 def _read_file(path: Path) -> bytes:
@@ -119,20 +105,66 @@ def _read_file(path: Path) -> bytes:
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise ResultFileError(f"{path} is not a result file: expected a regular file")
+            raise ResultFileError(f"{_shown(path)} is not a result file: expected a regular file")
         if status.st_size > LARGEST_FILE:
             raise ResultFileError(
-                f"{path} is not a result file: expected at most {LARGEST_FILE:,} bytes, found {status.st_size:,}"
+                f"{_shown(path)} is not a result file: expected at most {LARGEST_FILE:,} bytes, "
+                f"found {status.st_size:,}"
             )
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        words = getattr(error, "strerror", None) or error
-        raise ResultFileError(f"cannot read the result file {path}: {words}") from error
+        raise ResultFileError(f"cannot read the result file {_shown(path)}: {_reason(error)}") from error
+
+
+def _check_envelope(path: Path, content: bytes) -> None:
+    """Refuse what is no JSON, no result file, or one of another version, before looking at the rest."""
+    try:
+        document = json.loads(content, object_pairs_hook=_without_twins)
+    except (ValueError, RecursionError) as error:
+        words = "it is nested too deeply" if isinstance(error, RecursionError) else _shown(error)
+        raise ResultFileError(f"{_shown(path)} is not a result file: {words}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ResultFileError(f"{_shown(path)} is not a result file: expected the format {FORMAT!r} in an object")
+    version = document.get("version")
+    if type(version) is not int:
+        raise ResultFileError(f"{_shown(path)} is not a result file: expected a whole number as its version")
+    if version != VERSION:
+        age = "an older" if version < VERSION else "a newer"
+        raise ResultFileError(
+            f"{_shown(path)} was written by {age} tfperf: expected version {VERSION}, found {_shown(version)}; "
+            "measure again with this version"
+        )
+
+
+def _without_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of the document; refused where a key comes twice, since which one counts would be a guess."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        raise ValueError("a key comes twice in one object")
+    return fields
+
+
+def _fields_left_out(value: object) -> Iterator[str]:
+    """Fields that the document does not have, and that a default would fill in."""
+    if isinstance(value, Value):
+        yield from (name for name in type(value).model_fields if name not in value.model_fields_set)
+        yield from (name for _, field in value for name in _fields_left_out(field))
+    elif isinstance(value, tuple) and value and isinstance(value[0], Value):
+        yield from (name for item in value for name in _fields_left_out(item))
 
 
 def _first_fault(error: ValidationError) -> str:
-    """The first thing wrong, in one line, without repeating what a hostile file says at length."""
+    """The first thing wrong, in one line."""
     fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
     place = ".".join(str(part) for part in fault["loc"])
-    words = " ".join(f"at {place}: {fault['msg']}".split()) if place else " ".join(fault["msg"].split())
+    return _shown(f"at {place}: {fault['msg']}" if place else fault["msg"])
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _shown(text: object) -> str:
+    """A part of a message that someone else wrote: in one line, harmless to a terminal, and not at length."""
+    words = escape_unprintable(text)
     return words if len(words) <= 200 else words[:197] + "..."

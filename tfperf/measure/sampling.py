@@ -16,6 +16,7 @@ from tfperf.measure.doubts import MOST_READ_COST, Evidence, doubts_about
 from tfperf.measure.environment import Conditions, Environment, Watch
 from tfperf.measure.measurement import CONFIDENCE, Measurement, Stop
 from tfperf.measure.memory import PeakMemory
+from tfperf.measure.value import check_name
 
 __all__ = ["Progress", "Sampler", "measure"]
 
@@ -75,7 +76,12 @@ class Sampler:
             function: the work; called with `args` and `kwargs`, its result is dropped.
             clock: returns seconds.
             synchronize: returns when the devices are done; None: whatever this process turns out to need.
+
+        Raises:
+            TypeError: the function cannot be called.
+            ValueError: the name is not one.
         """
+        check_name(name)
         if not callable(function):
             raise TypeError(f"expected a callable to measure as '{name}'. Received: {type(function).__name__}")
         keywords = dict(kwargs or {})
@@ -92,10 +98,13 @@ class Sampler:
         self.calls_per_sample = 1
         self.read_cost = 0.0
 
-    def calibrate(self, warm_up_seconds: float = WARM_UP_SECONDS) -> None:
+    def calibrate(self, warm_up_seconds: float = WARM_UP_SECONDS) -> float:
         """Warm up, and choose the calls per sample: the fewest for which reading the clock costs under 0.1 %.
 
         The fewest, because a sample of many calls hides the slow ones among them.
+
+        Returns:
+            Seconds per call of the last sample taken.
 
         Raises:
             MeasurementError: the clock does not move.
@@ -115,12 +124,14 @@ class Sampler:
                 raise MeasurementError(
                     f"the clock stood still over {calls // 2} calls of '{self.name}'; pass another clock"
                 )
+        seconds_per_call = seconds / calls
         if calls > 1:
             fastest = min(self._timed(calls) for _ in range(3)) / calls
             # Half as many again: work that gets a little faster later must not fall below the limit.
             calls = min(calls, math.ceil(1.5 * needed / fastest)) if fastest > 0 else calls
         self.calls_per_sample = calls
         self.note_memory()
+        return seconds_per_call
 
     def note_memory(self) -> None:
         """Keep the most memory used since the first call; valid until another sampler's first call."""

@@ -62,6 +62,7 @@ def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
 
     Source: David and Nagaraja, Order Statistics, 3rd edition, section 7.1.
     """
+    _check_confidence(confidence)
     x = _as_samples(samples)
     ordered = np.sort(x)
     n = len(x)
@@ -71,7 +72,7 @@ def median_interval(samples: ArrayLike, confidence: float = 0.95) -> Interval:
     below = special.bdtr(ranks, n, 0.5)  # P(Binomial <= rank)
     k = int(np.searchsorted(below, tail, side="right"))
     low, high = (ordered[k - 1], ordered[n - k]) if k >= 1 else (ordered[0], ordered[-1])
-    return _widened(float(np.median(x)), float(low), float(high), autocorrelation_time(x))
+    return _widened(float(np.median(x)), (float(low), float(high)), (float(ordered[0]), float(ordered[-1])), x)
 
 
 def paired_ratio(numerator: ArrayLike, denominator: ArrayLike, confidence: float = 0.99) -> Interval:
@@ -88,6 +89,7 @@ def paired_ratio(numerator: ArrayLike, denominator: ArrayLike, confidence: float
 
     Source: Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd edition, section 3.3.
     """
+    _check_confidence(confidence)
     a, b = _as_timings(numerator), _as_timings(denominator)
     if len(a) != len(b):
         raise ValueError(f"expected as many numerators as denominators. Received: {len(a)} and {len(b)}")
@@ -97,7 +99,8 @@ def paired_ratio(numerator: ArrayLike, denominator: ArrayLike, confidence: float
     walsh = np.sort((logs[rows] + logs[columns]) / 2)
     k = _signed_rank_critical_value(n, confidence)
     low, high = (walsh[k], walsh[-1 - k]) if k is not None else (walsh[0], walsh[-1])
-    interval = _widened(float(np.median(walsh)), float(low), float(high), autocorrelation_time(logs))
+    ends = (float(walsh[0]), float(walsh[-1]))
+    interval = _widened(float(np.median(walsh)), (float(low), float(high)), ends, logs)
     return Interval(*(math.exp(value) for value in interval))
 
 
@@ -121,6 +124,7 @@ def unpaired_ratio(
 
     Source: Welch, Biometrika 34 (1947); batch means: Law, Simulation Modeling and Analysis, section 9.5.
     """
+    _check_confidence(confidence)
     units_a, extra_a = _log_median_units(numerator, between_runs)
     units_b, extra_b = _log_median_units(denominator, between_runs)
     estimate = float(np.mean(units_a) - np.mean(units_b))
@@ -156,8 +160,8 @@ def autocorrelation_time(samples: ArrayLike) -> float:
     n = len(x)
     if n < 16:
         return 1.0
-    above = (x > np.median(x)).astype(np.float64)
-    centred = above - above.mean()
+    side = np.sign(x - np.median(x))  # -1, 0 or 1: ties with the median take no side
+    centred = side - side.mean()
     if not centred.any():
         return 1.0
     spectrum = np.fft.rfft(centred, 2 * n)
@@ -260,10 +264,18 @@ def _as_timings(samples: ArrayLike) -> NDArray[np.float64]:
     return x
 
 
-def _widened(estimate: float, low: float, high: float, autocorrelation: float) -> Interval:
-    """The interval as it would be with only one independent sample in each `autocorrelation` samples."""
-    factor = math.sqrt(autocorrelation)
-    return Interval(estimate, estimate - (estimate - low) * factor, estimate + (high - estimate) * factor)
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"expected a confidence between 0 and 1, both excluded. Received: confidence={confidence}")
+
+
+def _widened(
+    estimate: float, interval: tuple[float, float], ends: tuple[float, float], series: NDArray[np.float64]
+) -> Interval:
+    """The interval as wide as the samples' dependence on each other makes it, but not beyond the samples' ends."""
+    factor = math.sqrt(autocorrelation_time(series))
+    low, high = (estimate + (end - estimate) * factor for end in interval)
+    return Interval(estimate, max(low, ends[0]), min(high, ends[1]))
 
 
 def _signed_rank_critical_value(n: int, confidence: float) -> int | None:

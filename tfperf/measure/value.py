@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-__all__ = ["Name", "Text", "Value"]
+__all__ = ["Count", "Name", "Text", "Value", "check_name"]
 
 
 class Value(BaseModel):
@@ -16,7 +16,7 @@ class Value(BaseModel):
 def _printable(text: str) -> str:
     """Refuse what could move the cursor or hide text when a terminal shows it."""
     if not text.isprintable():
-        raise ValueError(f"expected printable characters only, found {text!r}")
+        raise ValueError("expected printable characters only")
     return text
 
 
@@ -25,3 +25,18 @@ Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_print
 
 Text = Annotated[str, Field(max_length=4000), AfterValidator(_printable)]
 """A sentence for a person."""
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number of things or of bytes."""
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a measurement.
+
+    Raises:
+        ValueError: it is empty, longer than 200 characters, not printable, or no string.
+    """
+    try:
+        TypeAdapter(Name).validate_python(name, strict=True)
+    except ValidationError as error:
+        raise ValueError(f"expected a name of 1 to 200 printable characters. Received: name={name!r:.80}") from error

@@ -2,7 +2,7 @@
 
 from tfperf.measure.statistics import Interval
 
-__all__ = ["format_bytes", "format_interval", "format_ratio", "format_seconds", "plain_ratio"]
+__all__ = ["escape_unprintable", "format_bytes", "format_interval", "format_ratio", "format_seconds", "plain_ratio"]
 
 
 def format_seconds(seconds: float) -> str:
@@ -30,9 +30,10 @@ def format_ratio(interval: Interval) -> str:
 
 
 def plain_ratio(ratio: float) -> str:
-    """Three decimals near 1, where they decide, and fewer far from it."""
-    decimals = 3 if 0.5 < ratio < 2 else 2 if ratio < 10 else 1 if ratio < 100 else 0
-    return f"{ratio:.{decimals}f}"
+    """Three decimals near 1, where they decide, and three digits or whole numbers far from it."""
+    if 0.5 < ratio < 2:
+        return f"{ratio:.3f}"
+    return f"{ratio:.3g}" if ratio < 100 else f"{ratio:.0f}"
 
 
 def format_bytes(size: float) -> str:
@@ -42,3 +43,8 @@ def format_bytes(size: float) -> str:
             break
         size /= 1024
     return f"{size:.4g} {unit}"
+
+
+def escape_unprintable(text: object) -> str:
+    """The text in one line that no terminal takes for a command: other characters as Python escapes them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text))
