@@ -82,6 +82,15 @@ def test_too_much_noise_gives_no_verdict(fake, compared) -> None:
     assert result.ratios[0].verdict is Verdict.TOO_NOISY
 
 
+def test_spikes_do_not_tell_equal_work_apart(fake, compared) -> None:
+    # One sample in ten takes twice as long: the mean of a turn is 10 % above its median.
+    factors = np.where(np.random.default_rng(0).random(997) < 0.1, 2.0, 1.0)
+    machine = fake.FakeMachine(factors, unit_seconds=5e-4)
+    result = compared(machine, {"a": machine.work(5e-4), "b": machine.work(5e-4)}, seed=0)
+    assert result.measurements[0].samples_per_turn > 2
+    assert result.ratios[0].verdict is Verdict.NO_DIFFERENCE
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_equal_work_has_turns_of_equal_length(seed: int, fake, compared) -> None:
     # The median of two samples is their mean: with spikes it lies higher than the median of ten, and work

@@ -46,7 +46,7 @@ MIN_ROUNDS = 20
 FEWEST_ROUNDS = 8
 """A 99 % interval from signed ranks exists from 8 pairs on: 2 * 0.5**8 < 0.01. Under it there is no verdict."""
 
-MOST_ROUNDS = 1000
+MOST_ROUNDS = 2000
 """Most rounds: the estimate looks at every pair of rounds."""
 
 TURN_SECONDS = 0.005
@@ -144,14 +144,15 @@ class Comparison(Value):
 def judge(interval: Interval, margin: float) -> Verdict:
     """The verdict on a candidate from the interval of baseline's time by candidate's time.
 
-    No difference: the whole interval lies within the margin. Faster or slower: the interval excludes 1.
-    Else the noise is too large for what would have to be seen.
+    No difference: the whole interval lies within the margin. Faster or slower: the estimate lies beyond the
+    margin, and the interval excludes 1. Else the noise is too large for what would have to be seen.
     """
-    if 1 / (1 + margin) <= interval.low and interval.high <= 1 + margin:
+    least, most = 1 / (1 + margin), 1 + margin
+    if least <= interval.low and interval.high <= most:
         return Verdict.NO_DIFFERENCE
-    if interval.low > 1:
+    if interval.low > 1 and interval.estimate > most:
         return Verdict.FASTER
-    if interval.high < 1:
+    if interval.high < 1 and interval.estimate < least:
         return Verdict.SLOWER
     return Verdict.TOO_NOISY
 
@@ -296,8 +297,14 @@ def _plan(samplers: dict[Sampler, float]) -> list[_Turns]:
 
 
 def _warm_up_rounds(turns: Sequence[_Turns]) -> int:
-    """Rounds to drop at the start, so that no candidate is still warming up in those that stay."""
-    return max(statistics.warm_up_length(turn.medians) for turn in turns)
+    """Rounds to drop at the start, so that no candidate is still warming up in those that stay.
+
+    Each turn is seen beside the others of its round: what all candidates share cancels in the ratios, and
+    dropping rounds for it would only lose data.
+    """
+    logs = np.log([turn.medians for turn in turns])  # (candidates, rounds)
+    beside = np.exp(logs - logs.mean(axis=0))
+    return max(statistics.warm_up_length(candidate) for candidate in beside)
 
 
 def _ratios(turns: Sequence[_Turns], dropped: int, margin: float) -> list[Ratio]:
