@@ -74,6 +74,7 @@ def main(recipe: Recipe) -> None:
 
 def show_retracing(recipe: Recipe) -> None:
     """Count the traces of one function called with ever new shapes, and with ever new Python numbers."""
+    tf.get_logger().setLevel("ERROR")  # TensorFlow warns of what is done here on purpose
     net = get_net(seed=recipe.flags.seed)
     batches = [tf.random.normal([size, 512]) for size in range(1, 5)]  # (size, features), four sizes
 

@@ -32,6 +32,9 @@ WARM_UP_BATCH = 5
 WARM_UP_DIFFERENCE = 0.01
 """The start of a run is called warm-up only where its median differs from the rest by more than this share."""
 
+WARM_UP_SIDE = 2 / 3
+"""Share of the start that must lie on one side of the rest's median; noise alone puts half on each."""
+
 PERCENTILE_CONFIDENCE = 0.99
 """How sure the samples must be to span the share of all calls that a percentile speaks of."""
 
@@ -177,8 +180,8 @@ def warm_up_length(samples: ArrayLike) -> int:
     """How many samples at the start belong to the warm-up; 0 when the start is like the rest.
 
     The marginal standard error rule on medians of batches of 5: the cut after which the remaining
-    batches pin down their centre best. At most half is cut. A cut that would not change the median
-    by more than 1 % is not made.
+    batches pin down their centre best. At most half is cut. The cut is made only where the medians of
+    the two parts differ by more than 1 %, and two thirds of the start lie on one side of the rest.
 
     Args:
         samples: shape (n,), in the order they were taken.
@@ -199,8 +202,10 @@ def warm_up_length(samples: ArrayLike) -> int:
     length = int(np.argmin(errors)) * WARM_UP_BATCH
     if length == 0:
         return 0
-    difference = np.median(x[:length]) / np.median(x[length:]) - 1
-    return length if abs(difference) > WARM_UP_DIFFERENCE else 0
+    start, settled = x[:length], float(np.median(x[length:]))
+    slower = float(np.mean(start > settled))
+    one_sided = max(slower, 1 - slower) >= WARM_UP_SIDE
+    return length if one_sided and abs(np.median(start) / settled - 1) > WARM_UP_DIFFERENCE else 0
 
 
 def samples_needed(percent: float) -> int:

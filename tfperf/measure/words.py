@@ -31,7 +31,7 @@ def format_ratio(interval: Interval) -> str:
 
 def plain_ratio(ratio: float) -> str:
     """Three decimals near 1, where they decide, and three digits or whole numbers far from it."""
-    if 0.5 < ratio < 2:
+    if 0.8 < ratio < 1.25:
         return f"{ratio:.3f}"
     return f"{ratio:.3g}" if ratio < 100 else f"{ratio:.0f}"
 

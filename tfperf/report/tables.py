@@ -33,25 +33,25 @@ def measurement_table(measurements: Sequence[Measurement]) -> Table:
         table.add_row(
             escape(m.name), format_interval(m.interval), format_seconds(m.first_call_seconds), _memory_words(m)
         )
-    return _with_doubts(table, [(m.name, str(doubt)) for m in measurements for doubt in m.doubts])
+    return _with_notes(table, [], [(m.name, str(doubt)) for m in measurements for doubt in m.doubts])
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """One row for each candidate, with its ratio against the first; doubts below."""
+    """One row for each candidate, with its ratio against the first; first calls and doubts below."""
     first = comparison.measurements[0]
-    table = _table("", "median [95 %]", "first call", "speed-up [99 %]", "")
+    table = _table("", "median [95 %]", "speed-up [99 %]", "")
     for m in comparison.measurements:
         ratio = None if m is first else comparison.ratio(first.name, m.name)
         table.add_row(
             escape(m.name),
             format_interval(m.interval),
-            format_seconds(m.first_call_seconds),
             format_ratio(ratio.interval) if ratio else "1",
             _coloured(ratio.verdict) if ratio else "baseline",
         )
     doubts = [("", str(doubt)) for doubt in comparison.doubts]
     doubts += [(m.name, str(doubt)) for m in comparison.measurements for doubt in m.doubts]
-    return _with_doubts(table, doubts)
+    first_calls = ", ".join(f"{m.name} {format_seconds(m.first_call_seconds)}" for m in comparison.measurements)
+    return _with_notes(table, [f"first call: {first_calls}"], doubts)
 
 
 def change_table(changes: Iterable[Change]) -> Table:
@@ -91,7 +91,7 @@ def environment_table(environment: Environment) -> Table:
 def _table(*headers: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="dim")
     for number, header in enumerate(headers):
-        table.add_column(header, overflow="fold", no_wrap=number < len(headers) - 1)  # the last gives way
+        table.add_column(header, overflow="fold", no_wrap=0 < number < len(headers) - 1)  # figures stay whole
     return table
 
 
@@ -106,11 +106,11 @@ def _coloured(verdict: Verdict | Outcome) -> str:
     return f"[{colour}]{verdict}[/{colour}]"
 
 
-def _with_doubts(table: Table, doubts: Sequence[tuple[str, str]]) -> Table:
-    """The table with the doubts under it: one line for each kind, naming whom it concerns."""
+def _with_notes(table: Table, notes: Sequence[str], doubts: Sequence[tuple[str, str]]) -> Table:
+    """The table with notes under it, then the doubts: one line for each kind, naming whom it concerns."""
     by_words: dict[str, list[str]] = {}
     for name, words in doubts:
         by_words.setdefault(words, []).append(name)
     lines = [f"doubt{': ' if any(names) else ''}{', '.join(names)}: {words}" for words, names in by_words.items()]
-    table.caption = escape("\n".join(lines)) or None
+    table.caption = escape("\n".join([*notes, *lines])) or None
     return table
