@@ -16,10 +16,15 @@ import numpy as np
 import tensorflow as tf
 
 from tfperf import Flag, Recipe, TfperfError, check_agreement, compare, get_net, load
+from tfperf.data import NAMES
 from tfperf.measure import Environment, Verdict
 
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 TOLERANCES = {"float32": 1e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 5e-3}  # relative, of the first logits
+ARITHMETIC = {  # policy -> CPU features of which any computes in its type
+    "mixed_bfloat16": {"avx512_bf16", "amx_bf16", "bf16"},
+    "mixed_float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
+}
 CPU_REPLICAS = 2  # logical devices of a machine without GPUs
 QUICK_IMAGES = (4096, 1024)  # train, test
 
@@ -30,14 +35,19 @@ def main(recipe: Recipe) -> None:
     devices = find_devices()
     data = load(recipe.flags.data)
     if recipe.flags.quick:
-        data = data.take(*QUICK_IMAGES)
+        data = data.take(min(QUICK_IMAGES[0], len(data.train_images)), min(QUICK_IMAGES[1], len(data.test_images)))
+    if recipe.flags.batch % len(devices) or recipe.flags.batch > len(data.train_images):
+        raise TfperfError(
+            f"expected --batch to be a multiple of the {len(devices)} devices and at most the "
+            f"{len(data.train_images)} images. Received: --batch {recipe.flags.batch}"
+        )
     recipe.uses(data.describe())
     recipe.console.print(f"Devices: {', '.join(devices)}", markup=False)
 
     ways = {}  # name -> (net, strategy, iterator over batches on its devices)
     for policy in POLICIES:
         for mirrored in (False, True):
-            name = f"{policy}, {len(devices) if mirrored else 1} device{'s' if mirrored else ''}"
+            name = f"{policy}, {f'mirrored on {len(devices)}' if mirrored else 'one device'}"
             strategy = tf.distribute.MirroredStrategy(devices) if mirrored else tf.distribute.get_strategy()
             ways[name] = build(recipe, data, policy, strategy)
     check_modes(ways, len(devices))
@@ -145,40 +155,26 @@ def step_of(net, strategy, feed: tf.data.Dataset):
 
 
 def explain(recipe: Recipe, comparison, replicas: int) -> None:
-    """Say what each technique did to this machine, and why."""
-    features = Environment.here().cpu_features
+    """Say what each technique did to this machine, and why where it made it slower."""
     on_cpu = not tf.config.list_physical_devices("GPU")
-    reasons = {
-        "mixed_float16": "this CPU has no float16 arithmetic, so every kernel converts to float32 and back"
-        if on_cpu and not {"avx512_fp16", "amx_fp16", "asimdhp"} & set(features)
-        else "the casts around each layer, and the check for overflow in each step, cost more than they save",
-        "mixed_bfloat16": "this CPU has no bfloat16 arithmetic"
-        if on_cpu and not {"avx512_bf16", "amx_bf16", "bf16"} & set(features)
-        else "the casts around each layer cost more than the faster matrix products save",
-    }
-    many = f"{replicas} devices"
+    lacks = {policy: on_cpu and not has & {*Environment.here().cpu_features} for policy, has in ARITHMETIC.items()}
     for policy in POLICIES[1:]:
-        say(recipe, policy, comparison.ratio("float32, 1 device", f"{policy}, 1 device"), reasons[policy])
+        ratio = comparison.ratio("float32, one device", f"{policy}, one device")
+        kind = policy.removeprefix("mixed_")
+        converted = f"this CPU has no {kind} arithmetic, so every kernel converts to float32 and back"
+        say(recipe, policy, ratio, converted if lacks[policy] else "the casts cost more than the kernels save")
     for policy in POLICIES:
-        same_cores = (
-            "its devices are parts of one CPU: no arithmetic is added, but copies of the weights are kept equal"
-        )
-        reason = same_cores if on_cpu else "at this size, keeping the copies equal costs more than the devices add"
-        say(
-            recipe,
-            f"MirroredStrategy under {policy}",
-            comparison.ratio(f"{policy}, 1 device", f"{policy}, {many}"),
-            reason,
-        )
+        ratio = comparison.ratio(f"{policy}, one device", f"{policy}, mirrored on {replicas}")
+        shared = "its devices are parts of one CPU: no arithmetic is added, but copies of the weights are kept equal"
+        reason = shared if on_cpu else "at this size, keeping the copies equal costs more than the devices add"
+        say(recipe, f"MirroredStrategy under {policy}", ratio, reason)
 
 
 def say(recipe: Recipe, technique: str, ratio, reason: str) -> None:
-    """One sentence on one technique."""
-    ending = f", because {reason}" if ratio.verdict is Verdict.SLOWER else ""
-    recipe.means(
-        f"{technique}: {ratio.verdict} here, a step at {ratio.estimate:.2f} times the speed "
-        f"[{ratio.low:.2f}, {ratio.high:.2f}]{ending}."
-    )
+    """One sentence on one technique; the reason belongs to it only if it is slower."""
+    because = f", because {reason}" if ratio.verdict is Verdict.SLOWER else ""
+    speed = f"{ratio.estimate:.2f} times the speed [{ratio.low:.2f}, {ratio.high:.2f}]"
+    recipe.means(f"{technique}: {ratio.verdict} here, a step at {speed}{because}.")
 
 
 def draw(figure, recipe: Recipe, comparison) -> None:
@@ -189,5 +185,5 @@ def draw(figure, recipe: Recipe, comparison) -> None:
 
 
 if __name__ == "__main__":
-    data_flag = Flag("fashion_mnist", "mnist, fashion_mnist or digits")
+    data_flag = Flag("fashion_mnist", "mnist (the source's), fashion_mnist or digits", choices=NAMES)
     Recipe(__file__, batch=256, epochs=Flag(2, "epochs to train; the source has 10"), data=data_flag).run(main)

@@ -7,6 +7,7 @@ from tfperf.cookbook.header import Header
 
 HEADER = Header("Why?", "c", "n", "t", "s", "e")
 OWN = {
+    "pet": Flag("cat", "pet", choices=("cat", "cow")),
     "epochs": Flag(2, "epochs"),
     "data": Flag("digits", "data"),
     "rate": Flag(0.1, "rate"),
@@ -50,6 +51,9 @@ def test_own_flags_have_the_type_of_their_default():
         ["extra"],
         ["--json"],
         ["--json", "."],
+        ["--json", "/dev/null/x.json"],
+        ["--seed", str(2**32)],
+        ["--pet", "dog"],
     ],
 )
 def test_a_wrong_flag_is_one_line_and_2(capsys, arguments):

@@ -101,6 +101,16 @@ def test_save_model_is_read_without_keras_to_the_last_bit(quick_run):
     assert not [path for path in (folder / "saved_models" / "mlp").iterdir() if path.name != "1"]
 
 
+@pytest.mark.parametrize("arguments", [["--batch", "3"], ["--batch", "100000"], ["--data", "cifar"]])
+def test_mnist_mixed_mirrored_refuses_what_it_cannot_train_on(tmp_path, arguments):
+    command = [sys.executable, str(RECIPES["mnist_mixed_mirrored"]), *arguments]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+    assert process.returncode == 2
+    assert "Traceback" not in process.stderr
+    assert arguments[0] in process.stderr.splitlines()[-1]
+    assert not list(tmp_path.rglob("*.json"))
+
+
 def test_mnist_mixed_mirrored_names_its_data_and_learns(quick_run):
     _, folder = quick_run("mnist_mixed_mirrored")
     result = read_result(folder / "results" / "mnist_mixed_mirrored.json")

@@ -1,6 +1,8 @@
 """The flags that every recipe has."""
 
 import argparse
+import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -21,6 +23,8 @@ class Flag(NamedTuple):
 
     default: int | float | str
     help: str
+    choices: tuple[str, ...] | None = None
+    """The only values it may have; None: any."""
 
 
 def result_file(name: str) -> Path:
@@ -60,18 +64,32 @@ def parse_flags(
     add("--json", type=Path, metavar="FILE", default=result_file(name),
         help="where the result goes, the plot beside it (default: %(default)s)")  # fmt: skip
     add("--batch", type=_whole(1), metavar="N", default=batch, help="examples in a batch (default: %(default)s)")
-    add("--seed", type=_whole(0), metavar="N", default=0, help="of weights, inputs and orders (default: %(default)s)")
+    add(
+        "--seed",
+        type=_whole(0, most=2**32 - 1),
+        metavar="N",
+        default=0,
+        help="of weights, inputs and orders (default: %(default)s)",
+    )
     add("--time-limit", type=_positive, metavar="SECONDS",
         help=f"for each comparison (default: {TIME_LIMIT:g}, with --quick {QUICK_TIME_LIMIT:g})")  # fmt: skip
-    for flag, (default, words) in own.items():
-        add(f"--{flag.replace('_', '-')}", type=_parser_like(default), default=default,
-            metavar=type(default).__name__.upper(), help=f"{words} (default: %(default)s)")  # fmt: skip
+    for flag, (default, words, choices) in own.items():
+        add(f"--{flag.replace('_', '-')}", type=_parser_like(default), metavar=type(default).__name__.upper(),
+            choices=choices, default=default, help=f"{words} (default: %(default)s)")  # fmt: skip
     flags = parser.parse_args(arguments)
     if flags.time_limit is None:
         flags.time_limit = QUICK_TIME_LIMIT if flags.quick else TIME_LIMIT
-    if flags.json.is_dir():
-        parser.error(f"argument --json: expected a file, {flags.json} is a folder")
+    _check_can_be_written(flags.json, parser)
     return flags
+
+
+def _check_can_be_written(path: Path, parser: argparse.ArgumentParser) -> None:
+    """Refuse a place for the result now, rather than after minutes of measuring."""
+    if path.is_dir():
+        parser.error(f"argument --json: expected a file, {path} is a folder")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        parser.error(f"argument --json: cannot write in {folder}")
 
 
 def _parser_like(default: int | float | str) -> Callable[[str], Any]:
@@ -81,16 +99,17 @@ def _parser_like(default: int | float | str) -> Callable[[str], Any]:
     return _positive if isinstance(default, float) else str
 
 
-def _whole(least: int) -> Callable[[str], int]:
-    """A parser of whole numbers not below `least`."""
+def _whole(least: int, most: float = math.inf) -> Callable[[str], int]:
+    """A parser of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
         try:
             number = int(text)
         except ValueError:
             number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"expected a whole number from {least} on, received {text!r}")
+        if not least <= number <= most:
+            end = "on" if most == math.inf else f"to {most}"
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} {end}, received {text!r}")
         return number
 
     return parse

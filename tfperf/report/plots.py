@@ -68,5 +68,5 @@ def distribution_plot(axes: Axes, measurements: tuple[Measurement, ...], title: 
     axes.grid(axis="x", alpha=0.3)
     axes.set_ylabel("share of samples that took no longer")
     axes.set_title(title)
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.15))
     axes.spines[["top", "right"]].set_visible(False)
