@@ -1,6 +1,6 @@
 """How honest is tfperf.measure on this machine? The benchmark of the benchmark.
 
-    python benchmarks/harness.py            # the whole, about 20 minutes; leave the machine alone meanwhile
+    python benchmarks/harness.py            # the whole, about 30 minutes; leave the machine alone meanwhile
     python benchmarks/harness.py --quick    # a tenth of it
     python benchmarks/harness.py --json figures.json
 
