@@ -14,6 +14,12 @@ The command line turns each of these into one line and exit code 2.
 
 __all__ = ["DataError", "MeasurementError", "RecipeError", "ResultFileError", "TfperfError"]
 
+BAD_INPUT = 2
+"""Exit code after bad input, as POSIX shells and argparse have it."""
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell has it: 128 + SIGINT."""
+
 
 class TfperfError(Exception):
     """Base of every error that tfperf raises on purpose."""

@@ -6,15 +6,9 @@ from typing import NoReturn
 
 import typer
 
-from tfperf.errors import TfperfError
+from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError
 
 __all__ = ["app", "main"]
-
-BAD_INPUT = 2
-"""Exit code after bad input, as POSIX shells and argparse have it."""
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell has it: 128 + SIGINT."""
 
 app = typer.Typer(
     help="Makes a Keras model fast on the machine you have, and proves it.",

@@ -12,15 +12,12 @@ from rich.progress import Progress as Bar
 
 from tfperf.cookbook.flags import Flag, parse_flags
 from tfperf.cookbook.header import read_header
-from tfperf.errors import TfperfError
+from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError
 from tfperf.measure import Agreement, Comparison, Environment, Measurement, Progress
 from tfperf.measure.results import Fact, Result, write_result
 from tfperf.report import plots, tables
 
 __all__ = ["Flag", "Recipe"]
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as a shell has it: 128 + SIGINT."""
 
 
 class Recipe:
@@ -69,7 +66,7 @@ class Recipe:
             self._write()
         except TfperfError as error:
             print(f"{self.name}: {error}", file=sys.stderr)
-            sys.exit(2)
+            sys.exit(BAD_INPUT)
         except KeyboardInterrupt:
             print(f"{self.name}: interrupted; nothing was written", file=sys.stderr)
             sys.exit(INTERRUPTED)
