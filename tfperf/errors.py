@@ -6,13 +6,14 @@
     ├── DataError               a data set is missing, corrupt or out of reach
     ├── MeasurementError        a measurement cannot be made, or cannot answer what was asked of it
     ├── ResultFileError         a result file cannot be read or written
+    ├── HorovodError            Horovod is missing or cannot be built, or its ranks disagree
     └── RecipeError             a recipe is unknown, or its header or flags are wrong
 
 A wrong argument to a function is a plain ValueError or TypeError, as everywhere in Python.
 The command line turns each of these into one line and exit code 2.
 """
 
-__all__ = ["DataError", "MeasurementError", "RecipeError", "ResultFileError", "TfperfError"]
+__all__ = ["DataError", "HorovodError", "MeasurementError", "RecipeError", "ResultFileError", "TfperfError"]
 
 BAD_INPUT = 2
 """Exit code after bad input, as POSIX shells and argparse have it."""
@@ -35,6 +36,10 @@ class MeasurementError(TfperfError):
 
 class ResultFileError(TfperfError):
     """A result file cannot be read or written."""
+
+
+class HorovodError(TfperfError):
+    """Horovod is missing or cannot be built, or its ranks disagree."""
 
 
 class RecipeError(TfperfError):

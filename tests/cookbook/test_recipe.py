@@ -84,3 +84,20 @@ def test_an_error_that_is_not_foreseen_keeps_its_traceback(recipe):
 
 def test_own_flags_arrive(recipe):
     assert recipe("--epochs", "5", epochs=Flag(2, "epochs")).flags.epochs == 5
+
+
+@pytest.mark.parametrize("variable", ["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
+def test_of_several_processes_the_first_alone_prints_and_writes(recipe, tmp_path, capsys, monkeypatch, variable):
+    def lesson(recipe):
+        recipe.means("It is fast.")
+        recipe.plot(lambda figure: figure.subplots().plot([1, 2]))
+
+    monkeypatch.setenv(variable, "1")
+    recipe().run(lesson)
+    assert capsys.readouterr().out == ""
+    assert not list(tmp_path.glob("out.*"))
+
+    monkeypatch.setenv(variable, "0")
+    recipe().run(lesson)
+    assert "It is fast." in capsys.readouterr().out
+    assert len(list(tmp_path.glob("out.*"))) == 2

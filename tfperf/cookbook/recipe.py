@@ -1,6 +1,7 @@
 """Recipe: the flags a recipe is run with, and the sheet on which it writes down what it found."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,11 +20,14 @@ from tfperf.report import plots, tables
 
 __all__ = ["Flag", "Recipe"]
 
+RANK_VARIABLES = ("HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+"""Where horovodrun, Open MPI and other MPIs tell a process its rank."""
+
 
 class Recipe:
     """The flags of one run of a recipe, and what it found so far.
 
-    A recipe ends with::
+    Of several processes that a launcher started together, only the first prints and writes. A recipe ends with::
 
         if __name__ == "__main__":
             Recipe(__file__, batch=1).run(main)
@@ -47,7 +51,8 @@ class Recipe:
         self.name = path.stem
         self.header = read_header(path)
         self.flags = parse_flags(self.name, self.header, batch=batch, own=own, arguments=arguments)
-        self.console = Console(highlight=False)
+        self._is_first = _rank() == 0
+        self.console = Console(highlight=False, quiet=not self._is_first)
         self._dataset: str | None = None
         self._found: dict[type, list[Any]] = {Measurement: [], Comparison: [], Agreement: []}
         self._facts: dict[str, Fact] = {}
@@ -122,11 +127,15 @@ class Recipe:
         Args:
             draw: is given a matplotlib figure.
         """
+        if not self._is_first:
+            return
         path: Path = self.flags.json.with_name(f"{self.flags.json.stem}{suffix}.png")
         plots.save(path, draw)
         self._plots.append(path)
 
     def _write(self) -> None:
+        if not self._is_first:
+            return
         result = Result(
             name=self.name,
             dataset=self._dataset,
@@ -140,3 +149,8 @@ class Recipe:
         write_result(self.flags.json, result)
         paths = ", ".join(str(path) for path in (self.flags.json, *self._plots))
         self.console.print(f"\nWritten: {paths}", markup=False)
+
+
+def _rank() -> int:
+    """Which of several processes started together this is, by what their launcher says; 0 where there is none."""
+    return int(next((os.environ[name] for name in RANK_VARIABLES if name in os.environ), 0))
