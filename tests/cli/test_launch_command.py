@@ -1,0 +1,109 @@
+"""`tfperf launch`: its options, and bad input. What it starts is tested in tests/parallel/launch."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def test_help(tfperf_command):
+    result = tfperf_command("launch", "--help")
+    assert result.returncode == 0
+    for option in ("-np", "--hosts", "--threads", "--stall-limit", "--min-np", "--network-interfaces"):
+        assert option in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-np", "2"], "Missing argument"),
+        (["python", "x.py"], "-np N"),
+        (["-np", "0", "true"], "-np"),
+        (["-np", "x", "true"], "-np"),
+        (["-np", "2", "--nonsense", "true"], "--nonsense"),
+        (["-np", "2", "--threads", "0", "true"], "--threads"),
+        (["-H", "nonsense", "true"], "name:slots"),
+        (["-H", "a:1", "--hostfile", "x", "true"], "one of"),
+        (["--hostfile", "missing", "true"], "missing"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tfperf_command, arguments, words):
+    result = tfperf_command("launch", *arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("tfperf: ")
+    assert words in result.stderr
+
+
+def test_without_horovod_it_says_how_to_get_it():
+    code = "import sys, tfperf.cli as cli; sys.modules['horovod'] = None; cli.main(['launch', '-np', '1', 'true'])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2
+    assert result.stderr == "tfperf: Horovod is not installed; run `tfperf horovod install`\n"
+
+
+def test_importing_the_launcher_loads_neither_tensorflow_nor_horovod():
+    code = "import sys, tfperf.parallel.launch; sys.exit(bool({'tensorflow', 'horovod', 'numpy'} & sys.modules.keys()))"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+SHOW = "import os, sys; print(sys.argv[1:], *(os.environ.get(name) for name in {names}), sep='|')"
+
+
+@pytest.fixture
+def launched(tfperf_command):
+    """A function that launches one rank which prints its arguments and some of its variables, split at |."""
+    pytest.importorskip("horovod", reason="needs Horovod")
+
+    def launched(*options, show=(), flags=()):
+        result = tfperf_command("launch", *options, "python", "-c", SHOW.format(names=tuple(show)), *flags)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.rstrip("\n").split("|")
+
+    return launched
+
+
+@pytest.mark.parametrize("separator", [[], ["--"]])
+def test_the_commands_flags_are_its_own(launched, separator):
+    flags = ["--threads", "9", "-np", "3", "-h"]
+    assert launched("-np", "1", *separator, flags=flags) == [str(flags)]
+
+
+def test_options_reach_the_ranks(launched):
+    options = {"--threads": 3, "--stall-warning": 5, "--stall-limit": 6, "--start-timeout": 7}
+    names = ["TF_NUM_INTRAOP_THREADS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"]
+    arguments = [str(word) for option in options.items() for word in option]
+    shown = launched("-np", "1", *arguments, show=[*names, "HOROVOD_GLOO_TIMEOUT_SECONDS"])
+    assert shown[1:] == ["3", "5", "6", "7"]
+
+
+def test_the_log_is_quiet_unless_the_user_says_otherwise(launched, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    assert launched("-np", "1", show=["TF_CPP_MIN_LOG_LEVEL"])[1] == "2"
+    assert launched("-np", "1", "--verbose", show=["TF_CPP_MIN_LOG_LEVEL"])[1] == "None"
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    assert launched("-np", "1", show=["TF_CPP_MIN_LOG_LEVEL"])[1] == "0"
+
+
+def test_a_failing_rank_is_one_line_and_its_exit_code(tfperf_command):
+    pytest.importorskip("horovod", reason="needs Horovod")
+    result = tfperf_command("launch", "-np", "2", "sh", "-c", "exit 3")
+    assert result.returncode == 3
+    assert result.stderr.splitlines()[-1].startswith("tfperf launch: rank ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_command_that_is_not_found_is_one_line_and_2(tfperf_command):
+    pytest.importorskip("horovod", reason="needs Horovod")
+    result = tfperf_command("launch", "-np", "2", "no-such-command-at-all")
+    assert result.returncode == 2
+    assert result.stderr.startswith("tfperf: expected a command")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_verbose_tells_what_is_started(tfperf_command):
+    pytest.importorskip("horovod", reason="needs Horovod")
+    result = tfperf_command("launch", "-np", "2", "--verbose", "true")
+    assert "2 ranks on localhost:2" in result.stderr
+    assert "127.0.0.1" in result.stderr

@@ -1,0 +1,120 @@
+"""Launches in processes of their own, whose every descendant is found by a mark in its environment."""
+
+import os
+import subprocess
+import sys
+import threading
+import uuid
+
+import psutil
+import pytest
+
+DEADLINE = 240
+"""Seconds after which a launch hangs; importing TensorFlow twice on a busy machine takes a good part of them."""
+
+MARK = "TFPERF_TEST_LAUNCH"
+
+
+def marked(token):
+    """Every running process that has the mark, however it came to be."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == token and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+class Launched:
+    """A running `tfperf launch`: what it prints, line by line, and its processes."""
+
+    def __init__(self, process, token, errors):
+        self.process = process
+        self.token = token
+        self._errors = errors
+
+    def read_until(self, words, times=1):
+        """Read its output until a line with these words has come so often; the lines read."""
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            times -= words in line
+            if times == 0:
+                return lines
+        raise AssertionError(f"it ended before {words!r} came; it said: {lines} {self.errors()}")
+
+    def errors(self):
+        return self._errors.read_text()
+
+    def wait(self):
+        return self.process.wait(DEADLINE)
+
+    def all_gone(self, seconds):
+        """Whether none of its processes is left after so many seconds."""
+        descendants = [process for process in marked(self.token) if process.pid != self.process.pid]
+        _, alive = psutil.wait_procs(descendants, timeout=seconds)
+        self.process.wait(seconds)
+        return not alive and not marked(self.token)
+
+    def sockets(self):
+        """(process id, address) of each socket that one of its processes listens on."""
+        return [
+            (process.pid, connection.laddr.ip)
+            for process in marked(self.token)
+            for connection in process.net_connections("inet")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+
+
+@pytest.fixture
+def launched(tmp_path):
+    """A function that starts `tfperf launch`; all that it started is killed at the end of the test."""
+    tokens = []
+    timers = []
+
+    def kill(token):
+        for process in marked(token):
+            process.kill()
+
+    def launched(*arguments, **variables):
+        token = uuid.uuid4().hex
+        tokens.append(token)
+        errors = tmp_path / f"stderr.{len(tokens)}"
+        with errors.open("w") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "tfperf", "launch", *map(str, arguments)],
+                cwd=tmp_path,
+                env=os.environ | {MARK: token} | variables,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+                start_new_session=True,
+            )
+        timers.append(threading.Timer(DEADLINE, kill, (token,)))
+        timers[-1].start()
+        processes.append(process)
+        return Launched(process, token, errors)
+
+    processes = []
+    yield launched
+    for timer in timers:
+        timer.cancel()
+    for token in tokens:
+        kill(token)
+    for process in processes:
+        process.stdout.close()
+        process.wait(DEADLINE)
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A function that writes a Python script for ranks, with some names ready for use; its path."""
+
+    def script(text):
+        path = tmp_path / "ranks.py"
+        path.write_text("import os, signal, subprocess, sys, time\nrank = int(os.environ['HOROVOD_RANK'])\n" + text)
+        return path
+
+    return script

@@ -1,0 +1,93 @@
+"""The variables of the ranks."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfperf.errors import HorovodError
+from tfperf.parallel.launch import environment as module
+from tfperf.parallel.launch.environment import rank_environment, threads_per_rank, usable_cores
+
+THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+WARNING, LIMIT = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+
+
+def made(base=None, **options):
+    return rank_environment(base or {}, **{"default_threads": 3, "address": "127.0.0.1"} | options)
+
+
+def test_defaults():
+    variables = made()
+    assert {variables[name] for name in THREADS} == {"3"}
+    assert (variables[WARNING], variables[LIMIT]) == ("60", "300")
+    assert variables["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "60"
+
+
+def test_the_users_own_variables_win_over_defaults():
+    own = {"OMP_NUM_THREADS": "5", WARNING: "7", LIMIT: "9", "HOROVOD_GLOO_TIMEOUT_SECONDS": "11", "OTHER": "x"}
+    variables = made(own)
+    assert own.items() <= variables.items()
+    assert variables["TF_NUM_INTRAOP_THREADS"] == "3"
+
+
+def test_options_win_over_the_users_own_variables():
+    variables = made(dict.fromkeys(THREADS, "5") | {WARNING: "7"}, threads=2, stall_warning=10, stall_limit=10)
+    assert {variables[name] for name in THREADS} == {"2"}
+    assert (variables[WARNING], variables[LIMIT]) == ("10", "10")
+
+
+def test_the_base_is_not_changed():
+    base = {"PATH": "/bin"}
+    made(base)
+    assert base == {"PATH": "/bin"}
+
+
+@pytest.mark.parametrize("options", [{"stall_limit": 59}, {"stall_warning": 301}, {"base": {LIMIT: "5"}}])
+def test_a_limit_below_the_warning_is_refused(options):
+    """Horovod would take it for "never" with a warning that nobody reads."""
+    with pytest.raises(HorovodError, match="stall limit"):
+        made(**options)
+
+
+def test_no_limit_can_be_asked_for():
+    assert made(stall_limit=0)[LIMIT] == "0"
+
+
+def test_a_variable_that_is_no_number_is_named():
+    with pytest.raises(HorovodError, match=f"{WARNING}.*soon"):
+        made({WARNING: "soon"})
+
+
+@pytest.mark.parametrize("base", [{}, {"PATH": ""}, {"PATH": os.environ["PATH"]}])
+def test_python_is_this_interpreters(base):
+    found = shutil.which("python", path=made(base)["PATH"])
+    assert Path(found).parent == Path(sys.executable).parent
+
+
+@pytest.mark.parametrize("name", ["no_proxy", "NO_PROXY"])
+def test_the_rendezvous_server_is_asked_without_a_proxy(name):
+    assert made()["no_proxy"] == "127.0.0.1"
+    assert made({name: "example.org"})["no_proxy"] == "example.org,127.0.0.1"
+
+
+@pytest.mark.parametrize(("cores", "ranks", "threads"), [(8, 1, 8), (8, 3, 2), (2, 2, 1), (2, 4, 1)])
+def test_ranks_share_the_cores(monkeypatch, cores, ranks, threads):
+    monkeypatch.setattr(module, "usable_cores", lambda: cores)
+    assert threads_per_rank(ranks) == threads
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max 100000", 4), ("150000 100000", 2), ("900000 100000", 4), ("1000 100000", 1), (None, 4)]
+)
+def test_cores_are_those_of_the_mask_and_the_quota(monkeypatch, quota, cores):
+    def read_text(_):
+        if quota is None:
+            raise FileNotFoundError
+        return f"{quota}\n"
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert usable_cores() == cores

@@ -1,0 +1,108 @@
+"""`tfperf launch`."""
+
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from tfperf.cli.run_command import QUIET_LOG
+
+__all__ = ["register"]
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command(context_settings={"allow_interspersed_args": False})
+    def launch(
+        command: Annotated[list[str], typer.Argument(help="What each rank runs, with its own flags.")],
+        ranks: Annotated[
+            int | None, typer.Option("-np", "--num-proc", min=1, help="How many ranks. Left out: as the hosts say.")
+        ] = None,
+        hosts: Annotated[
+            str | None, typer.Option("-H", "--hosts", help="Where: name:slots,name:slots. Left out: on this machine.")
+        ] = None,
+        hostfile: Annotated[Path | None, typer.Option(help="The same, a line `name slots=N` for each host.")] = None,
+        threads: Annotated[
+            int | None, typer.Option(min=1, help="Threads of each rank. Left out: the cores shared between the ranks.")
+        ] = None,
+        stall_warning: Annotated[
+            int | None, typer.Option(min=1, help="Seconds after which ranks that others wait for are named. [60]")
+        ] = None,
+        stall_limit: Annotated[
+            int | None, typer.Option(min=0, help="Seconds after which ranks that wait are ended; 0: never. [300]")
+        ] = None,
+        start_timeout: Annotated[
+            int | None, typer.Option(min=1, help="Seconds that ranks wait for each other at the start. [60]")
+        ] = None,
+        min_np: Annotated[
+            int | None, typer.Option("--min-np", min=1, help="Elastic: go on with as few ranks as this.")
+        ] = None,
+        max_np: Annotated[int | None, typer.Option("--max-np", min=1, help="Elastic: start no more ranks.")] = None,
+        discovery_script: Annotated[
+            str | None,
+            typer.Option("--host-discovery-script", help="Elastic: a program that prints name:slots lines."),
+        ] = None,
+        interfaces: Annotated[
+            str | None,
+            typer.Option("--network-interfaces", help="Names, with commas. Left out: loopback if it can be."),
+        ] = None,
+        output_folder: Annotated[
+            Path | None, typer.Option("--output-filename", help="Folder for a copy of what each rank prints.")
+        ] = None,
+        verbose: Annotated[bool, typer.Option("--verbose", help="Tell what is started, and hide nothing.")] = False,
+    ) -> None:
+        """Run several ranks of a Horovod script: `tfperf launch -np 4 python train.py --epochs 3`.
+
+        As `horovodrun`, which works too, but: ranks on this machine listen on loopback only and share its cores;
+        ranks that wait in vain are ended; and all ranks, with all that they started, end when one fails or this does.
+        """
+        from tfperf.parallel.launch import Job, parse_hosts, read_hostfile
+        from tfperf.parallel.launch import launch as run
+
+        given = [name for name in (hosts, hostfile, discovery_script) if name is not None]
+        if len(given) > 1:
+            raise typer.BadParameter("expected one of --hosts, --hostfile and --host-discovery-script")
+        if ranks is None and min_np is None and not given:
+            raise typer.BadParameter("expected the number of ranks: -np N")
+        job = Job(
+            command=command,
+            ranks=ranks,
+            hosts=parse_hosts(hosts) if hosts is not None else read_hostfile(hostfile) if hostfile is not None else (),
+            discovery_script=discovery_script,
+            least=min_np,
+            most=max_np,
+            threads=threads,
+            stall_warning=stall_warning,
+            stall_limit=stall_limit,
+            start_timeout=start_timeout,
+            interfaces=interfaces.split(",") if interfaces is not None else (),
+            output_folder=output_folder,
+            verbose=verbose,
+            environment=dict(os.environ) if verbose else QUIET_LOG | os.environ,
+        )
+        logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL)  # Horovod's elastic driver logs
+        for number in ENDING_SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as a shell has it for what it runs in the background
+                signal.signal(number, _exit_on_signal)
+        try:
+            failure = run(job)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(128 + signal.SIGPIPE) from None
+        if failure:
+            print(f"tfperf launch: {failure.words}", file=sys.stderr)
+            raise typer.Exit(failure.code)
+
+
+def _exit_on_signal(number: int, _: object) -> NoReturn:
+    """End by an exception, so that the ranks are ended first; which another signal must not cut short."""
+    for ending in ENDING_SIGNALS:
+        signal.signal(ending, signal.SIG_IGN)
+    sys.exit(128 + number)

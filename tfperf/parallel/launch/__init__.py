@@ -1,0 +1,11 @@
+"""`tfperf launch`: several ranks of a command, on this machine or several, ended together.
+
+Importing this imports neither TensorFlow nor Horovod.
+"""
+
+from tfperf.parallel.launch.hosts import Host, parse_hosts, read_hostfile
+from tfperf.parallel.launch.job import Job, launch
+from tfperf.parallel.launch.loopback import listen_on_loopback_only
+from tfperf.parallel.launch.ranks import Failure
+
+__all__ = ["Failure", "Host", "Job", "launch", "listen_on_loopback_only", "parse_hosts", "read_hostfile"]

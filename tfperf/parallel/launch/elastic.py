@@ -1,0 +1,84 @@
+"""Ranks that come and go: training goes on while enough hosts are left."""
+
+import threading
+import time
+from typing import Any, Protocol
+
+from tfperf.errors import HorovodError
+from tfperf.parallel.launch.hosts import is_this_machine
+from tfperf.parallel.launch.network import Network
+from tfperf.parallel.launch.output import say
+from tfperf.parallel.launch.ranks import Ended, Failure, Ranks, first_cause
+from tfperf.parallel.launch.rendezvous import Rendezvous
+
+__all__ = ["Discovery", "run_elastic"]
+
+
+class Discovery(Protocol):
+    """Knows the hosts there are now, as Horovod's elastic driver asks for them: name -> how many ranks."""
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]: ...  # noqa: D102
+
+
+def run_elastic(
+    ranks: Ranks, discovery: Discovery, network: Network, *, start: int, least: int, most: int | None
+) -> Failure | None:
+    """Run ranks on the hosts there are, until those that are left have finished; why not, if they have not.
+
+    A host with a rank that fails is left out from then on, with all its ranks.
+
+    Args:
+        ranks: runs them.
+        discovery: asked once a second.
+        network: what they use of it.
+        start: how many ranks to wait for before training starts.
+        least: with fewer, the ranks wait for more.
+        most: more are not started; None: no limit.
+
+    Raises:
+        HorovodError: there were not enough hosts in HOROVOD_ELASTIC_TIMEOUT seconds (600).
+    """
+    from horovod.runner.elastic.driver import ElasticDriver
+    from horovod.runner.elastic.rendezvous import create_rendezvous_handler
+    from horovod.runner.gloo_run import create_slot_env_vars
+
+    ends: dict[str, Ended] = {}
+
+    def run(slot: Any, end_on: list[threading.Event]) -> tuple[int, float]:
+        place = f"{slot.hostname}[{slot.local_rank}]"
+        try:
+            ended = ranks.run(
+                f"rank {slot.rank} on {place}",
+                label=f"{slot.hostname}.{slot.local_rank}",
+                prefix=f"[{slot.hostname}:{slot.local_rank}] ",  # its rank changes when hosts come and go
+                variables=shared | create_slot_env_vars(slot),
+                host=None if is_this_machine(slot.hostname) else slot.hostname,
+                end_on=end_on,
+            )
+        except HorovodError as error:
+            say(str(error))
+            ended = Ended(place, 1, time=time.monotonic())
+        ends[place] = ended
+        if ended.failed:
+            say(f"{ended}; {slot.hostname} is left out from now on")
+        return ended.code, time.time()
+
+    with Rendezvous(network.address) as rendezvous:
+        driver = ElasticDriver(rendezvous, discovery, least, most)
+        try:
+            shared = network.variables(rendezvous.start(create_rendezvous_handler(driver)), elastic=True)
+            driver.start(start, run)
+            last = [ends[place] for place in driver.get_results().worker_results]
+        except Exception as error:  # Horovod raises plain ones, with the reason in words
+            raise HorovodError(f"elastic training did not start: {error}") from error
+        finally:
+            ranks.end()
+            ranks.wait()
+            driver.stop()
+    cause = first_cause(last)
+    if cause is None and any(ended.code == 0 for ended in last):
+        return None
+    cause = cause or first_cause(ends.values())
+    if cause is None:
+        return Failure("no rank finished, and too few hosts were left to go on", 1)
+    return Failure(f"{cause}; too few hosts were left to go on", cause.code)

@@ -1,0 +1,100 @@
+"""The environment variables of the ranks: threads, limits, and where to find the interpreter."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tfperf.errors import HorovodError
+
+__all__ = ["STALL_LIMIT", "STALL_WARNING", "START_TIMEOUT", "rank_environment", "threads_per_rank", "usable_cores"]
+
+STALL_WARNING = 60
+"""Seconds after which ranks that wait name those they wait for.
+
+Horovod's own check finds nothing under Gloo (0.28.1), so that this and the limit hold for ranks that use
+`tfperf.parallel.horovod`, which has a check of its own.
+"""
+
+STALL_LIMIT = 300
+"""Seconds after which ranks that wait end. Horovod's own default is never."""
+
+START_TIMEOUT = 60
+"""Seconds that ranks wait for each other to start; Horovod's 30 are short for several imports of TensorFlow at once."""
+
+_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+_WARNING, _LIMIT = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+_START = "HOROVOD_GLOO_TIMEOUT_SECONDS"
+
+
+def rank_environment(
+    base: Mapping[str, str],
+    *,
+    default_threads: int,
+    threads: int | None = None,
+    stall_warning: int | None = None,
+    stall_limit: int | None = None,
+    start_timeout: int | None = None,
+    address: str,
+) -> dict[str, str]:
+    """The variables that all ranks share. What is None comes from the user's own variable, or else from a default.
+
+    Args:
+        base: the launcher's own.
+        default_threads: threads of each rank where neither `threads` nor a variable says.
+        threads: threads that TensorFlow computes an operation with, runs operations side by side with,
+            and that NumPy's libraries use, each.
+        stall_warning: seconds after which ranks that wait name those they wait for.
+        stall_limit: seconds after which ranks that wait end; 0: never.
+        start_timeout: seconds that ranks wait for each other at the start.
+        address: where the rendezvous server listens.
+
+    Raises:
+        HorovodError: the limit is below the warning, which Horovod takes for "never"; or a variable is no number.
+    """
+    environment = dict(base)
+    for name in _THREADS:
+        _set(environment, name, threads, default_threads)
+    _set(environment, _WARNING, stall_warning, STALL_WARNING)
+    _set(environment, _LIMIT, stall_limit, STALL_LIMIT)
+    _set(environment, _START, start_timeout, START_TIMEOUT)
+    warning, limit = (_seconds(environment, name) for name in (_WARNING, _LIMIT))
+    if 0 < limit < warning:
+        raise HorovodError(
+            f"expected a stall limit not below the warning, {warning} s, or 0 for none; received {limit} s"
+        )
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), base.get("PATH", os.defpath)])
+    environment["PYTHONUNBUFFERED"] = "1"  # what a rank prints is seen when it prints it
+    # an elastic worker sends its service's address and key to the rendezvous server by HTTP
+    no_proxy = base.get("no_proxy") or base.get("NO_PROXY")
+    environment["no_proxy"] = f"{no_proxy},{address}" if no_proxy else address
+    return environment
+
+
+def threads_per_rank(ranks: int) -> int:
+    """Threads of each rank when so many share this machine's usable cores; at least 1."""
+    return max(1, usable_cores() // ranks)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: its affinity mask, cut by its control group's quota."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()  # "<microseconds or max> <period>"
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, -(-int(quota) // int(period))))
+
+
+def _set(environment: dict[str, str], name: str, asked: int | None, default: int) -> None:
+    if asked is not None:
+        environment[name] = str(asked)
+    else:
+        environment.setdefault(name, str(default))
+
+
+def _seconds(environment: Mapping[str, str], name: str) -> int:
+    try:
+        return int(environment[name])
+    except ValueError as error:
+        raise HorovodError(f"expected {name} to be seconds, received {environment[name]!r}") from error

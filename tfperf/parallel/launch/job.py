@@ -1,0 +1,184 @@
+"""What to launch, and launching it."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tfperf.errors import HorovodError
+from tfperf.parallel.launch.elastic import Discovery, run_elastic
+from tfperf.parallel.launch.environment import START_TIMEOUT, rank_environment, threads_per_rank, usable_cores
+from tfperf.parallel.launch.hosts import DiscoveryScript, Host, is_this_machine
+from tfperf.parallel.launch.network import Network, exposure
+from tfperf.parallel.launch.output import say
+from tfperf.parallel.launch.ranks import Failure, Ranks, ssh
+from tfperf.parallel.launch.static import run_static
+
+__all__ = ["Job", "launch"]
+
+SSH_SECONDS = 60
+"""How long a host may take to answer through ssh before it counts as out of reach."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command, and how to run several ranks of it.
+
+    Attributes:
+        command: what each rank runs.
+        ranks: how many; None: one for each slot of the hosts, or for an elastic job `least`. An elastic job starts
+            when there are so many.
+        hosts: where; empty: on this machine.
+        discovery_script: prints the hosts there are now; makes the job elastic.
+        least: an elastic job waits for more ranks when it has fewer; makes the job elastic.
+        most: an elastic job starts no more.
+        threads: of each rank; None: what TF_NUM_INTRAOP_THREADS and its like say, or else this machine's cores
+            shared between its ranks.
+        stall_warning, stall_limit, start_timeout: seconds, see `rank_environment`.
+        interfaces: network interfaces to use; empty: loopback, or with hosts elsewhere those that all share.
+        output_folder: where to copy what ranks print, too.
+        verbose: tell what is started, and hide nothing.
+        environment: the variables that ranks get.
+    """
+
+    command: Sequence[str]
+    ranks: int | None = None
+    hosts: Sequence[Host] = ()
+    discovery_script: str | None = None
+    least: int | None = None
+    most: int | None = None
+    threads: int | None = None
+    stall_warning: int | None = None
+    stall_limit: int | None = None
+    start_timeout: int | None = None
+    interfaces: Sequence[str] = ()
+    output_folder: Path | None = None
+    verbose: bool = False
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @property
+    def elastic(self) -> bool:
+        """Whether ranks may come and go."""
+        return self.discovery_script is not None or self.least is not None
+
+
+def launch(job: Job) -> Failure | None:
+    """Run the ranks of a job to their end, on loopback alone when all are on this machine.
+
+    They end with this process, however it ends, and when one of them fails.
+
+    Returns:
+        None when all went well; otherwise the first rank that failed, in words, and its exit code.
+
+    Raises:
+        HorovodError: Horovod is not installed, or the job cannot be started.
+        BrokenPipeError: nobody reads what the ranks print any more.
+    """
+    _require_horovod()
+    hosts = _hosts(job)
+    number = job.ranks or job.least or sum(host.slots for host in hosts)
+    _check_numbers(job, number, hosts)
+    elsewhere = [host for host in hosts if not is_this_machine(host.name)]
+    network = _network(job, hosts, elsewhere)
+    environment = rank_environment(
+        job.environment,
+        default_threads=threads_per_rank(_most_on_one_machine(job, number, hosts, elsewhere)),
+        threads=job.threads,
+        stall_warning=job.stall_warning,
+        stall_limit=job.stall_limit,
+        start_timeout=job.start_timeout,
+        address=network.address,
+    )
+    if not elsewhere and shutil.which(job.command[0], path=environment["PATH"]) is None:
+        raise HorovodError(f"expected a command that can be run, {job.command[0]!r} is not found or not executable")
+    if job.verbose:
+        say(
+            f"{number} ranks on {', '.join(f'{host.name}:{host.slots}' for host in hosts)}, each with "
+            f"{environment['TF_NUM_INTRAOP_THREADS']} of this machine's {usable_cores()} cores, "
+            f"over {', '.join(network.interfaces)} ({network.address})"
+        )
+    ranks = Ranks(job.command, environment, output_folder=job.output_folder, hide_noise=not job.verbose)
+    if job.elastic:
+        discovery = _discovery(job, hosts, only_this_machine=network.is_loopback)
+        failure = run_elastic(ranks, discovery, network, start=number, least=job.least or number, most=job.most)
+    else:
+        failure = run_static(ranks, hosts, network, number=number)
+    if ranks.nobody_reads:
+        raise BrokenPipeError
+    return failure
+
+
+def _require_horovod() -> None:
+    try:
+        import horovod.runner.gloo_run  # noqa: F401
+    except ImportError as error:
+        missing = (error.name or "").partition(".")[0] == "horovod"
+        what = "Horovod is not installed" if missing else f"Horovod cannot be loaded ({error})"
+        raise HorovodError(f"{what}; run `tfperf horovod install`") from error
+
+
+def _hosts(job: Job) -> tuple[Host, ...]:
+    """The hosts there are at the start."""
+    if job.discovery_script is not None:
+        return DiscoveryScript(job.discovery_script).hosts()
+    if job.least is not None and len(job.hosts) < 2:
+        raise HorovodError("expected --host-discovery-script, or at least two --hosts, for elastic training")
+    return tuple(job.hosts) or (Host("localhost", job.ranks or 1),)
+
+
+def _check_numbers(job: Job, number: int, hosts: Sequence[Host]) -> None:
+    slots = sum(host.slots for host in hosts)
+    if number < 1:
+        raise HorovodError("expected -np or --min-np, as the host discovery script names no host yet")
+    least, most = job.least or number, job.most or max(number, slots)
+    if job.most is not None and not job.elastic:
+        raise HorovodError("expected --max-np with --min-np or --host-discovery-script, for elastic training")
+    if not least <= number <= most:
+        raise HorovodError(f"expected --min-np <= -np <= --max-np, received {least}, {number} and {most}")
+    if job.discovery_script is None and slots < number:
+        raise HorovodError(f"expected at most {slots} ranks, as the hosts have no more slots; received {number}")
+    if slots < number:
+        say(f"waiting for hosts: there are {slots} slots for {number} ranks")
+
+
+def _network(job: Job, hosts: Sequence[Host], elsewhere: Sequence[Host]) -> Network:
+    """Loopback, unless a host or an interface says otherwise; then the user is told what that exposes."""
+    wanted = Network.of(job.interfaces) if job.interfaces else None
+    if not elsewhere and (wanted is None or wanted.is_loopback):
+        return Network.loopback()
+    say(exposure(hosts, job.interfaces))
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(_check_ssh, (host.name for host in elsewhere)))
+    return wanted or Network.common(hosts, job.start_timeout or START_TIMEOUT)
+
+
+def _check_ssh(host: str) -> None:
+    try:
+        result = subprocess.run(
+            ssh(host, ["true"]), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SSH_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HorovodError(f"cannot reach {host} through ssh: {error}") from error
+    if result.returncode:
+        reason = (result.stderr.strip() or f"exit code {result.returncode}").splitlines()[-1]
+        raise HorovodError(f"cannot reach {host} through ssh without a password: {reason}")
+
+
+def _most_on_one_machine(job: Job, number: int, hosts: Sequence[Host], elsewhere: Sequence[Host]) -> int:
+    """How many ranks the busiest machine may get; several hosts may be names of this one."""
+    here = sum(host.slots for host in hosts if host not in elsewhere)
+    busiest = max([here, *(host.slots for host in elsewhere)])
+    limit = number if not job.elastic else job.most or busiest
+    return max(1, min(busiest, limit))
+
+
+def _discovery(job: Job, hosts: Sequence[Host], *, only_this_machine: bool) -> Discovery:
+    from horovod.runner.elastic.discovery import FixedHosts
+
+    if job.discovery_script is not None:
+        return DiscoveryScript(job.discovery_script, only_this_machine=only_this_machine)
+    fixed: Discovery = FixedHosts({host.name: host.slots for host in hosts})
+    return fixed

@@ -1,0 +1,47 @@
+"""The server at which ranks find each other, on one address of this machine."""
+
+import threading
+from typing import Any, Self
+
+__all__ = ["Rendezvous"]
+
+
+class Rendezvous:
+    """Horovod's own rendezvous server, which listens on the address it is given and not on all of them.
+
+    Has the methods of `horovod.runner.http.http_server.RendezvousServer` that Horovod's elastic driver calls.
+
+    Args:
+        address: an IPv4 address of this machine.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._server: Any = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, handler: Any = None) -> int:
+        """Listen, with Horovod's handler for a fixed number of ranks or another one; the port."""
+        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+
+        self._server = RendezvousHTTPServer((self._address, 0), handler or RendezvousHandler, 0)
+        self._server.daemon_threads = True  # a request of an elastic rank waits for the other ranks, perhaps for ever
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        return int(self._server.server_address[1])
+
+    def init(self, slots: Any) -> None:
+        """Forget what ranks have told so far, and expect these."""
+        self._server.init(slots)
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
