@@ -1,0 +1,95 @@
+"""`tfperf horovod install` and `tfperf horovod check`."""
+
+import signal
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+__all__ = ["register"]
+
+FAILED = 1
+"""Exit code when Horovod is there and does not work."""
+
+CONTROLLERS = ("gloo", "mpi")
+"""What ranks can find each other and agree with, and what reduces tensors of the CPU."""
+
+_horovod = typer.Typer(
+    help="Build and install Horovod for this TensorFlow, and prove that it works.", rich_markup_mode=None
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.add_typer(_horovod, name="horovod")
+
+
+@_horovod.callback(invoke_without_command=True)
+def _help_without_command(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+@_horovod.command()
+def install(
+    nccl: Annotated[bool, typer.Option("--nccl", help="Reduce on NVIDIA GPUs with NCCL; needs nvcc and NCCL.")] = False,
+    mpi: Annotated[bool, typer.Option("--mpi", help="Build with MPI beside Gloo; needs mpicxx.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Build even if one is installed or in the cache.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Files to compile at once; default: one a core.")] = None,
+) -> None:
+    """Build Horovod 0.28.1 against the installed TensorFlow and install it; the wheel is kept for the next time.
+
+    Takes about 2 minutes on 2 cores, from the cache a few seconds. CXX, CXXFLAGS, LDFLAGS and Horovod's own
+    HOROVOD_... build variables are heeded; PIP_CONSTRAINT too.
+    """
+    from tfperf.data.places import cache_folder
+    from tfperf.parallel.horovod_build import Wanted
+    from tfperf.parallel.horovod_build import install as install_horovod
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _exit_on_signal)
+    horovod, source = install_horovod(
+        cache_folder() / "horovod",
+        Wanted(mpi=mpi, nccl=nccl),
+        rebuild=rebuild,
+        jobs=jobs,
+        terminal=sys.stdout.isatty(),
+        say=lambda line: print(line, flush=True),
+    )
+    print(f"{horovod}: {source.value}; `tfperf horovod check` proves that it works")
+
+
+@_horovod.command()
+def check() -> None:
+    """Say what the installed Horovod was built with, and let two ranks sum a tensor."""
+    from tfperf.errors import HorovodError
+    from tfperf.parallel.horovod_build import allreduce_on_two_ranks, installed
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _exit_on_signal)
+    horovod = installed()
+    if horovod is None:
+        raise HorovodError("Horovod is not installed; run `tfperf horovod install`")
+    print(f"Horovod {horovod.version} for TensorFlow {horovod.tensorflow}")
+    operations = [name for name in horovod.built_with if name not in CONTROLLERS]
+    print(f"  controllers  {', '.join(name for name in horovod.built_with if name in CONTROLLERS) or 'none'}")
+    print(f"  for GPUs     {', '.join(operations) or 'nothing'}{f'; NCCL {horovod.nccl}' if horovod.nccl else ''}")
+    print(f"  built from   {horovod.key or 'unknown: not by `tfperf horovod install`'}", flush=True)
+    if horovod.problem is not None:
+        _fail(f"Horovod {horovod.version} does not work here: {horovod.problem}; run `tfperf horovod install`")
+    try:
+        answer = allreduce_on_two_ranks()
+    except HorovodError as error:
+        _fail(str(error))
+    times = ", ".join(f"rank {rank} {seconds * 1e3:.1f} ms" for rank, seconds in enumerate(answer.seconds))
+    print(f"  allreduce    1 + 2 = {answer.total:g} on 2 ranks, 4 MB of float32: {times}")
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"tfperf: {message}", file=sys.stderr)
+    raise typer.Exit(FAILED)
+
+
+def _exit_on_signal(number: int, _: object) -> NoReturn:
+    """End by an exception, so that what was started is ended first."""
+    sys.exit(128 + number)

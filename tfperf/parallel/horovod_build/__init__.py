@@ -1,0 +1,10 @@
+"""Horovod for this TensorFlow: built from its source distribution, kept, installed, and proved by two ranks.
+
+Imports neither TensorFlow nor Horovod: what has to load them runs in a process of its own.
+"""
+
+from tfperf.parallel.horovod_build.checking import Allreduce, allreduce_on_two_ranks
+from tfperf.parallel.horovod_build.installed import InstalledHorovod, installed
+from tfperf.parallel.horovod_build.installing import Source, Wanted, install
+
+__all__ = ["Allreduce", "InstalledHorovod", "Source", "Wanted", "allreduce_on_two_ranks", "install", "installed"]

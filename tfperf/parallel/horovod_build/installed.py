@@ -1,0 +1,129 @@
+"""The Horovod of this environment: what it was built for and with, and whether it works here."""
+
+import dataclasses
+import importlib
+import json
+import subprocess
+import sys
+import sysconfig
+import urllib.parse
+from importlib import metadata
+from pathlib import Path
+
+from tfperf.parallel.horovod_build import loading
+from tfperf.parallel.horovod_build.tensorflow_here import TensorFlowHere, find_tensorflow
+
+__all__ = ["InstalledHorovod", "installed"]
+
+LOADING_S = 60.0
+"""Seconds that loading the extension may take; half a second is usual."""
+
+
+@dataclasses.dataclass(frozen=True)
+class InstalledHorovod:
+    """A Horovod that pip knows of.
+
+    Attributes:
+        version: such as "0.28.1".
+        tensorflow: the TensorFlow it was built for, or None if it was built without.
+        key: what `tfperf horovod install` built it from, as its cache calls it; None if another built it.
+        built_with: those of loading.OPERATIONS that it has; empty where it does not load.
+        nccl: the version of NCCL it was compiled with, or None.
+        problem: why `import horovod.tensorflow` fails here or cannot be relied on, in one line; None if it works.
+    """
+
+    version: str
+    tensorflow: str | None
+    key: str | None
+    built_with: tuple[str, ...]
+    nccl: str | None
+    problem: str | None
+
+    def __str__(self) -> str:
+        """For example "Horovod 0.28.1 for TensorFlow 2.21.0 with gloo"."""
+        for_what = f" for TensorFlow {self.tensorflow}" if self.tensorflow else ""
+        with_what = f" with {', '.join(self.built_with)}" if self.built_with else ""
+        return f"Horovod {self.version}{for_what}{with_what}"
+
+
+def installed() -> InstalledHorovod | None:
+    """The Horovod of this environment, or None. About a second; TensorFlow is not imported.
+
+    Horovod's extension is loaded beside TensorFlow's libraries in a process of its own, so one that was built
+    for another TensorFlow or Python is found out.
+    """
+    importlib.invalidate_caches()
+    try:
+        distribution = metadata.distribution("horovod")
+    except metadata.PackageNotFoundError:
+        return None
+    package = Path(str(distribution.locate_file("horovod")))
+    built_for = _built_for(package)
+    answers, problem = _try(package, built_for, find_tensorflow())
+    code = answers.get("nccl", 0)
+    return InstalledHorovod(
+        version=distribution.version,
+        tensorflow=built_for,
+        key=_key(distribution),
+        built_with=tuple(name for name, answer in answers.items() if answer),
+        nccl=_nccl_version(code) if code else None,
+        problem=problem,
+    )
+
+
+def _built_for(package: Path) -> str | None:
+    """The TensorFlow version that Horovod's own build wrote down."""
+    try:
+        frameworks = json.loads((package / "metadata.json").read_text())
+    except (OSError, ValueError):
+        return None
+    version = frameworks.get("tensorflow")
+    return version if isinstance(version, str) else None
+
+
+def _key(distribution: metadata.Distribution) -> str | None:
+    """pip writes down which file it installed; a wheel of ours lies in a folder named by its key."""
+    try:
+        url = json.loads(distribution.read_text("direct_url.json") or "{}").get("url", "")
+    except ValueError:
+        return None
+    path = Path(urllib.parse.unquote(urllib.parse.urlparse(url).path))
+    return path.parent.name if path.parent.name.startswith(f"horovod-{distribution.version}_") else None
+
+
+def _try(package: Path, built_for: str | None, tensorflow: TensorFlowHere | None) -> tuple[dict[str, int], str | None]:
+    """(what the extension says it was built with, why it does not work or None)."""
+    extension = package / "tensorflow" / f"mpi_lib{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if not extension.exists():
+        return {}, f"it has no {extension.name}: it was built without TensorFlow, or for another Python"
+    if tensorflow is None:
+        return {}, "TensorFlow is not installed"
+    answers, problem = _load(extension, tensorflow)
+    # TensorFlow writes 2.21.0-rc1 where its package says 2.21.0rc1
+    if problem is None and (built_for or "").replace("-", "") != tensorflow.version:
+        problem = f"it was built for TensorFlow {built_for or 'of unknown version'}, not {tensorflow.version}"
+    return answers, problem
+
+
+def _load(extension: Path, tensorflow: TensorFlowHere) -> tuple[dict[str, int], str | None]:
+    libraries = [sorted(tensorflow.folder.glob(f"libtensorflow_{name}*")) for name in ("framework", "cc")]
+    if not all(libraries):
+        return {}, f"TensorFlow {tensorflow.version} lacks its libraries libtensorflow_framework and libtensorflow_cc"
+    paths = [str(found[0]) for found in libraries] + [str(extension)]
+    command = [sys.executable, "-I", loading.__file__, *paths]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LOADING_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {}, f"its extension did not load within {LOADING_S:g} s"
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return {}, f"its extension does not load beside TensorFlow {tensorflow.version}: {said[-1]}"
+    answers: dict[str, int] = json.loads(done.stdout)
+    return answers, None
+
+
+def _nccl_version(code: int) -> str:
+    """2.27.3 from 22703: NCCL's own code since its version 2.9."""
+    return f"{code // 10000}.{code // 100 % 100}.{code % 100}"

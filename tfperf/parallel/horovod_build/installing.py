@@ -1,0 +1,184 @@
+"""Horovod brought into this environment: found there, or in the cache, or built."""
+
+import contextlib
+import dataclasses
+import enum
+import errno
+import importlib.util
+import os
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from tfperf.errors import HorovodError
+from tfperf.parallel.horovod_build.build_log import first_error
+from tfperf.parallel.horovod_build.building import build
+from tfperf.parallel.horovod_build.child import follow
+from tfperf.parallel.horovod_build.installed import InstalledHorovod, installed
+from tfperf.parallel.horovod_build.libraries import find_mpi, find_nccl
+from tfperf.parallel.horovod_build.plan import VERSION, Plan, usable_cores
+from tfperf.parallel.horovod_build.progress import showing_progress
+from tfperf.parallel.horovod_build.tensorflow_here import NEWEST_TRIED, TensorFlowHere, check_fit, find_tensorflow
+from tfperf.parallel.horovod_build.toolchain import check_make, find_compiler
+from tfperf.parallel.horovod_build.wheel_cache import find_wheel, locked
+
+__all__ = ["Source", "Wanted", "install"]
+
+NEEDS = ("cloudpickle", "psutil", "pyyaml", "packaging")
+"""What Horovod imports; it names no versions."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What a Horovod shall have beside Gloo: MPI, NCCL for GPUs."""
+
+    mpi: bool = False
+    nccl: bool = False
+
+    def is_met_by(self, horovod: InstalledHorovod | None) -> bool:
+        """Whether an installed Horovod works here and has all of it."""
+        if horovod is None or horovod.version != VERSION or horovod.problem is not None:
+            return False
+        operations = {"gloo", *(["mpi"] if self.mpi else []), *(["nccl"] if self.nccl else [])}
+        return operations <= set(horovod.built_with)
+
+
+class Source(enum.Enum):
+    """Where the Horovod came from."""
+
+    HERE = "installed already"
+    CACHE = "installed from the cache"
+    BUILD = "built and installed"
+
+
+def install(
+    cache: Path,
+    wanted: Wanted = Wanted(),  # immutable
+    *,
+    rebuild: bool = False,
+    jobs: int | None = None,
+    terminal: bool = False,
+    say: Callable[[str], object] = print,
+) -> tuple[InstalledHorovod, Source]:
+    """See that Horovod 0.28.1 works in this environment, with what is wanted.
+
+    One that works is left as it is, a wheel in the cache is installed, else one is built: about two minutes on
+    two cores. Several installs at once wait for each other.
+
+    Args:
+        cache: the folder of wheels.
+        wanted: what it shall have.
+        rebuild: whether to build in any case.
+        jobs: how many files to compile at once; by default as many as there are cores for this process.
+        terminal: whether a progress bar can be drawn.
+        say: gets what a person should know, a line at a time.
+
+    Returns:
+        The Horovod, and where it came from.
+
+    Raises:
+        HorovodError: this machine or environment cannot build or hold it; the message says what to install.
+    """
+    with _one_line_for_disk(), locked(cache, say):
+        here = installed()
+        if wanted.is_met_by(here) and not rebuild:
+            assert here is not None  # it has just been asked
+            return here, Source.HERE
+        _check_environment()
+        plan = _plan(check_fit(find_tensorflow()), wanted, say)
+        wheel = None if rebuild else find_wheel(cache, plan.key)
+        source = Source.CACHE if wheel else Source.BUILD
+        if wheel is None:
+            check_make()
+            jobs = jobs or usable_cores()
+            say(
+                f"building Horovod {VERSION} for TensorFlow {plan.tensorflow.version} with {plan.compiler}, "
+                f"{jobs} {'file' if jobs == 1 else 'files'} at once: about 2 minutes on 2 cores"
+            )
+            with showing_progress(terminal) as on_line:
+                wheel = build(plan, cache, jobs, on_line)
+        _install(wheel)
+        here = installed()
+    if not wanted.is_met_by(here):
+        raise HorovodError(
+            f"Horovod was installed from {wheel}, but {here.problem if here else 'is not there'}; "
+            "`tfperf horovod install --rebuild` builds it anew"
+        )
+    assert here is not None  # else nothing would be met
+    return here, source
+
+
+@contextlib.contextmanager
+def _one_line_for_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        remedy = (
+            "make room, or set TMPDIR and TFPERF_CACHE to a larger disk"
+            if error.errno == errno.ENOSPC
+            else ("set TMPDIR and TFPERF_CACHE to folders that you may write")
+        )
+        raise HorovodError(f"Horovod cannot be installed: {error.strerror or error}{where}; {remedy}") from error
+
+
+def _plan(tensorflow: TensorFlowHere, wanted: Wanted, say: Callable[[str], object]) -> Plan:
+    if tensorflow.minor_version > NEWEST_TRIED:
+        tried = ".".join(map(str, NEWEST_TRIED))
+        say(f"TensorFlow {tensorflow.version} is newer than {tried}, the last that this was tried with; trying")
+    compiler = find_compiler()
+    mpi, nccl = find_mpi() if wanted.mpi else None, find_nccl() if wanted.nccl else None
+    cuda = tensorflow.cuda_version()
+    if nccl and cuda is None:
+        say(f"{tensorflow.distribution} {tensorflow.version} was built without CUDA: its tensors are never on a GPU")
+    elif nccl and cuda and cuda.split(".")[0] != nccl.cuda.split(".")[0]:
+        say(f"TensorFlow was built with CUDA {cuda} and nvcc is of {nccl.cuda}: both must suit the GPU's driver")
+    return Plan.here(tensorflow, compiler, mpi, nccl)
+
+
+def _check_environment() -> None:
+    """See that a Horovod can be built for this system and installed into this environment."""
+    if sys.platform not in ("linux", "darwin"):
+        raise HorovodError(f"expected Linux or macOS, found {sys.platform}: Horovod {VERSION} runs on no other system")
+    if importlib.util.find_spec("pip") is None:
+        raise HorovodError(
+            f"expected pip in this environment, {sys.prefix}, found none; {sys.executable} -m ensurepip --upgrade"
+        )
+    if sys.prefix == sys.base_prefix and Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").exists():
+        raise HorovodError(
+            "expected a virtual environment, found the system's own Python, which its package manager guards; "
+            "python3 -m venv .venv, and install tfperf there"
+        )
+    site = sysconfig.get_path("platlib")
+    if not os.access(site, os.W_OK):
+        raise HorovodError(
+            f"expected to write to {site}, but may not; use a virtual environment of your own: python3 -m venv .venv"
+        )
+
+
+def _install(wheel: Path) -> None:
+    """Install what Horovod imports where it is missing, then the wheel in the place of any other Horovod."""
+    missing = [name for name in NEEDS if not _is_there(name)]
+    if missing:
+        _pip(["install", *missing])
+    _pip(["install", "--force-reinstall", "--no-deps", "--no-index", str(wheel)])
+
+
+def _is_there(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _pip(arguments: Sequence[str]) -> None:
+    lines: list[str] = []
+    environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "LC_ALL": "C"}
+    with tempfile.TemporaryFile() as log:
+        code = follow([sys.executable, "-m", "pip", *arguments], environment, log, lines.append)
+    if code != 0:
+        raise HorovodError(f"pip {' '.join(arguments)} failed: {first_error(lines)}")
