@@ -1,0 +1,147 @@
+"""Cores, memory, load, steal, governor and disk: what is told, and from when on it is noted."""
+
+import shutil
+from collections import namedtuple
+
+import psutil
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfperf.doctor import State, machine
+from tfperf.measure import Conditions, Environment
+from tfperf.measure.doubts import MOST_BUSY_ELSEWHERE, MOST_STEAL, SLOW_GOVERNORS
+
+GIB = 2**30
+Memory = namedtuple("Memory", "total available")
+Usage = namedtuple("Usage", "total used free")
+
+
+def conditions(load=0.0, steal=0.0):
+    return Conditions(load_before=load, steal_share=steal, busy_elsewhere_share=0.0, seconds=1.0)
+
+
+def test_this_machine_is_looked_at_for_a_second_while_tensorflow_loads():
+    slept = []
+    findings = machine.look(slept.append)
+    assert slept == [machine.WATCH_S]
+    assert [finding.subject for finding in findings] == [
+        "cores", "memory", "load", "steal", "frequency governor", "disk for results", "disk for data sets",
+    ]  # fmt: skip
+    assert {finding.state for finding in findings} <= {State.OK, State.NOTE}
+
+
+@pytest.mark.parametrize(("usable", "state"), [(2, State.NOTE), (8, State.OK)])
+def test_cores_kept_away_are_a_note(environment: Environment, usable, state):
+    finding = machine._cores(environment.model_copy(update={"usable_cores": usable, "logical_cores": 8}))
+    assert finding.state is state
+    assert "8" in finding.found
+
+
+def test_load_and_steal_are_noted_from_where_measurements_would_be_doubted():
+    for share, state in ((MOST_BUSY_ELSEWHERE, State.OK), (MOST_BUSY_ELSEWHERE + 0.01, State.NOTE)):
+        assert machine._load(conditions(load=4 * share), cores=4).state is state
+    for share, state in ((MOST_STEAL, State.OK), (MOST_STEAL + 0.01, State.NOTE)):
+        assert machine._steal(conditions(steal=share)).state is state
+
+
+@pytest.mark.parametrize("governor", [None, "performance", *SLOW_GOVERNORS, "[bold]"])
+def test_a_governor_that_changes_the_clock_is_noted(environment, governor):
+    finding = machine._governor(environment.model_copy(update={"frequency_governor": governor}))
+    assert (finding.state is State.NOTE) == (governor is None or governor in SLOW_GOVERNORS)
+    assert bool(finding.mend) == (governor in SLOW_GOVERNORS)
+
+
+@pytest.mark.parametrize(
+    ("available", "limit", "state"),
+    [
+        (8 * GIB, None, State.OK),
+        (1 * GIB, None, State.NOTE),
+        (8 * GIB, (4 * GIB, 1 * GIB), State.OK),
+        (8 * GIB, (4 * GIB, 3 * GIB), State.NOTE),
+        (8 * GIB, (4 * GIB, 5 * GIB), State.NOTE),
+        (8 * GIB, (64 * GIB, 63 * GIB), State.OK),  # wider than the machine
+    ],
+)
+def test_memory_is_what_the_machine_and_the_control_group_leave(monkeypatch, available, limit, state):
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(16 * GIB, available))
+    monkeypatch.setattr(machine, "memory_limit", lambda: limit)
+    finding = machine._memory()
+    assert finding.state is state
+    assert ("control group may use 4 GiB" in finding.found) == (limit is not None and limit[0] == 4 * GIB)
+
+
+@pytest.mark.parametrize(("free", "state"), [(GIB // 2, State.NOTE), (2 * GIB, State.OK)])
+def test_a_full_disk_is_noted_where_the_folder_would_be_made(monkeypatch, tmp_path, free, state):
+    asked = []
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: asked.append(path) or Usage(3 * GIB, 0, free))
+    assert machine._disk("disk", tmp_path / "not" / "yet").state is state
+    assert asked == [tmp_path]
+
+
+def test_a_folder_that_may_not_be_written_is_noted(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine.os, "access", lambda path, mode: False)
+    finding = machine._disk("disk", tmp_path / "[bold]")
+    assert finding.state is State.NOTE
+    assert "may not be written" in finding.found
+
+
+# ---------------------------------------------------------------- control groups
+
+
+@pytest.fixture
+def groups(tmp_path):
+    """A function that makes control groups: lines of /proc/self/cgroup, and {folder: (limit, used, reclaimable)}."""
+
+    def groups(lines, folders, version):
+        mount = tmp_path / "mount"
+        for folder, (limit, used, inactive) in folders.items():
+            group = mount / folder
+            group.mkdir(parents=True, exist_ok=True)
+            names = ("memory.max", "memory.current", "inactive_file")
+            if version == 1:
+                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            (group / names[0]).write_text(f"{limit}\n")
+            (group / names[1]).write_text(f"{used}\n")
+            (group / "memory.stat").write_text(f"anon 1\n{names[2]} {inactive}\nx 2\n")
+        (tmp_path / "cgroup").write_text(lines)
+        return machine.memory_limit(tmp_path / "cgroup", mount)
+
+    return groups
+
+
+def test_no_control_groups_are_no_limit(tmp_path, groups):
+    assert machine.memory_limit(tmp_path / "none", tmp_path) is None
+    assert groups("0::/\n", {".": ("max", 5, 0)}, 2) is None
+    assert groups("", {}, 2) is None
+
+
+def test_the_container_s_own_group_is_read_and_its_files_do_not_count(groups):
+    assert groups("0::/\n", {".": (100, 60, 20)}, 2) == (100, 40)
+
+
+def test_the_narrowest_of_the_groups_above_counts(groups):
+    folders = {".": (1000, 300, 0), "user": (500, 290, 0), "user/session": ("max", 280, 0)}
+    assert groups("0::/user/session\n", folders, 2) == (500, 290)
+
+
+def test_groups_of_version_1_are_read_too(groups):
+    lines = "11:cpu,cpuacct:/x\n9:name=systemd:/y\n4:memory,other:/docker/abc\n0::/z\n"
+    unlimited = 9223372036854771712
+    folders = {"memory": (unlimited, 900, 0), "memory/docker/abc": (400, 100, 30)}
+    assert groups(lines, folders, 1) == (400, 70)
+
+
+def test_the_hosts_path_inside_a_container_falls_back_to_the_root(groups):
+    assert groups("4:memory:/docker/of/the/host\n", {"memory": (400, 100, 0)}, 1) == (400, 100)
+
+
+def test_a_process_of_a_group_outside_the_container_gets_the_containers_limit(groups):
+    assert groups("0::/../../x\n", {".": (400, 100, 0)}, 2) == (400, 100)
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1), st.floats(0, 100))
+def test_any_conditions_can_be_told(steal, load):
+    for finding in (machine._steal(conditions(steal=steal)), machine._load(conditions(load=load), cores=2)):
+        assert finding.state in (State.OK, State.NOTE)
