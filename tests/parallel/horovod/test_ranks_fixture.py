@@ -1,0 +1,72 @@
+"""The frame itself: a launch reports each rank, and ends with everything it started."""
+
+import uuid
+
+import psutil
+import pytest
+
+BOTH = """
+    import os
+    report(rank=int(os.environ["HOROVOD_RANK"]), size=int(os.environ["HOROVOD_SIZE"]), cookie=os.environ["COOKIE"])
+"""
+HANGS_ON_RANK_1 = """
+    import os, signal, subprocess, sys, time
+    report(rank=int(os.environ["HOROVOD_RANK"]))
+    if os.environ["HOROVOD_RANK"] == "1":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+        time.sleep(600)
+"""
+LEAVES_A_CHILD = """
+    import subprocess, sys
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )
+    report(child=child.pid)
+"""
+
+
+def with_cookie(cookie: str) -> list[int]:
+    """The processes in whose environment a cookie is."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("COOKIE") == cookie and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+@pytest.fixture
+def cookie():
+    return uuid.uuid4().hex
+
+
+def test_every_rank_reports(ranks, cookie) -> None:
+    launched = ranks(BOTH, env={"COOKIE": cookie}, deadline=60)
+    assert launched.of_each_rank() == tuple({"rank": rank, "size": 2, "cookie": cookie} for rank in range(2))
+
+
+def test_a_rank_that_hangs_is_ended_with_all_it_started(ranks, cookie) -> None:
+    launched = ranks(HANGS_ON_RANK_1, env={"COOKIE": cookie}, deadline=8)
+    assert launched.returncode is None
+    assert launched.results == ({"rank": 0}, {"rank": 1})
+    assert with_cookie(cookie) == []
+    with pytest.raises(AssertionError, match="exit code None"):
+        launched.of_each_rank()
+
+
+def test_a_child_left_behind_is_ended(ranks, cookie) -> None:
+    children = [result["child"] for result in ranks(LEAVES_A_CHILD, env={"COOKIE": cookie}, deadline=60).of_each_rank()]
+    assert with_cookie(cookie) == []
+    assert not any(psutil.pid_exists(child) for child in children)
+
+
+def test_a_rank_that_fails_fails_the_launch(ranks) -> None:
+    launched = ranks("import os, sys\nsys.exit(os.environ['HOROVOD_RANK'] == '1')", deadline=60)
+    assert launched.returncode not in (0, None)
+    assert launched.results == (None, None)
+    with pytest.raises(AssertionError, match="exit code"):
+        launched.of_each_rank()

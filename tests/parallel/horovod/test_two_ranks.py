@@ -1,0 +1,168 @@
+"""Every check of two_ranks/ passes on both ranks of `horovodrun -np 2`.
+
+A launch takes ten seconds before the first check, so all checks of one file share one. Each check is a test here.
+"""
+
+import ast
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+CHECKS = HERE / "two_ranks"
+DEADLINE = 280
+"""Seconds for all checks of one file; a quiet machine with two cores takes less than a fifth of it."""
+
+
+def names_in(source: str) -> list[str]:
+    """The checks of a file, as pytest names them; values of `parametrize` are literal strings."""
+    names = []
+    for function in ast.parse(source).body:
+        if isinstance(function, ast.FunctionDef) and function.name.startswith("test_"):
+            ids = [""]
+            for decorator in function.decorator_list:  # the one nearest to the function names its values first
+                if ast.unparse(decorator).startswith("pytest.mark.parametrize"):
+                    values = ast.literal_eval(decorator.args[1])
+                    ids = [f"{value}-{rest}".rstrip("-") if rest else value for rest in ids for value in values]
+            names += [f"{function.name}[{values}]" if values else function.name for values in ids]
+    return names
+
+
+LISTED = {file.stem: names_in(file.read_text()) for file in sorted(CHECKS.glob("check_*.py"))}
+
+Outcomes = dict[str, list[dict]]
+
+
+@pytest.fixture(scope="module")
+def outcomes(launch_ranks, tmp_path_factory) -> Callable[[str], tuple[str, list[Outcomes]]]:
+    """A function that runs a file of checks, once, and returns how the launch ended and each rank's outcomes."""
+    known = {}
+
+    def outcomes(stem: str) -> tuple[str, list[Outcomes]]:
+        if stem not in known:
+            folder = tmp_path_factory.mktemp(stem)
+            command = [sys.executable, "-m", "pytest", str(CHECKS / f"{stem}.py"), "-o", "python_files=check_*.py"]
+            command += ["-o", f"pythonpath={CHECKS}", f"--rootdir={HERE.parents[2]}", f"--confcutdir={CHECKS}"]
+            command += ["-q", "-p", "no:cacheprovider", "--tb=short", "--timeout=100", "--timeout-method=thread"]
+            env = {"CHECK_RESULTS": str(folder)}
+            returncode, output = launch_ranks(command, folder=folder, deadline=DEADLINE, env=env)
+            ended = told_end(returncode, output)
+            known[stem] = ended, [read(folder / f"rank{rank}.jsonl") for rank in range(2)]
+        return known[stem]
+
+    return outcomes
+
+
+def told_end(returncode: int | None, output: str) -> str:
+    return f"the launch ended with {returncode} (None: at its deadline)\n{output}"
+
+
+def read(file: Path) -> Outcomes:
+    """The outcomes that a rank wrote, by check."""
+    found: Outcomes = {}
+    for line in file.read_text().splitlines() if file.exists() else []:
+        entry = json.loads(line)
+        found.setdefault(entry["check"], []).append(entry)
+    return found
+
+
+def problem(name: str, ended: str, ranks: list[Outcomes]) -> str:
+    """Why a check did not pass on each rank; empty: it did."""
+    told = []
+    for rank, outcomes in enumerate(ranks):
+        entries = outcomes.get(name, [])
+        wrong = [entry for entry in entries if entry["outcome"] != "passed"]
+        told += [f"rank {rank}, {entry['when']}: {entry['outcome']}\n{entry['text']}" for entry in wrong]
+        if not wrong and [entry["when"] for entry in entries] != ["setup", "call", "teardown"]:
+            told.append(f"rank {rank} did not end it; {ended}")
+    return "\n".join(told)
+
+
+@pytest.mark.parametrize(("stem", "name"), [(stem, name) for stem, names in LISTED.items() for name in names])
+def test_passes_on_both_ranks(stem: str, name: str, outcomes) -> None:
+    if told := problem(name, *outcomes(stem)):
+        pytest.fail(told, pytrace=False)
+
+
+@pytest.mark.parametrize("stem", LISTED)
+def test_no_check_is_missed(stem: str, outcomes) -> None:
+    ended, ranks = outcomes(stem)
+    assert LISTED[stem]
+    assert [sorted(rank) for rank in ranks] == [sorted(LISTED[stem])] * 2, ended
+
+
+BROKEN = """
+import os
+import pytest
+
+RANK = int(os.environ["HOROVOD_RANK"])
+
+
+def test_good(): pass
+
+
+def test_bad_on_rank_1():
+    assert RANK == 0, "rank 1 is bad"
+
+
+@pytest.mark.parametrize("value", ["a", "b"])
+def test_of_values(value):
+    assert value == "a"
+
+
+def test_skipped_on_rank_0():
+    if RANK == 0:
+        pytest.skip("not here")
+
+
+def test_leaves_the_other_waiting():
+    import tensorflow as tf
+    import tfperf.parallel.horovod as hvd
+
+    if RANK == 1:
+        raise ValueError("gone")
+    hvd.allreduce(tf.ones(1), name="waits")
+
+
+def test_after_it():
+    import tensorflow as tf
+    import tfperf.parallel.horovod as hvd
+
+    assert hvd.allreduce(tf.constant(RANK), op=hvd.Sum) == 1
+
+
+def test_dies():
+    if RANK == 1:
+        os._exit(3)
+"""
+
+
+def test_the_frame_tells_good_from_bad(launch_ranks, tmp_path) -> None:
+    """A check that fails, is skipped, parts the ranks or kills one is told, and those after it run."""
+    (tmp_path / "check_broken.py").write_text(BROKEN)
+    (tmp_path / "conftest.py").write_text((CHECKS / "conftest.py").read_text())
+    command = [sys.executable, "-m", "pytest", "check_broken.py", "-o", "python_files=check_*.py"]
+    command += ["-p", "no:cacheprovider", f"--rootdir={tmp_path}", "-q"]
+    env = {"CHECK_RESULTS": str(tmp_path), "CHECK_PATIENCE": "3"}
+    ended = told_end(*launch_ranks(command, folder=tmp_path, deadline=150, env=env))
+    ranks = [read(tmp_path / f"rank{rank}.jsonl") for rank in range(2)]
+    names = names_in(BROKEN)
+    told = {name: problem(name, ended, ranks) for name in names}
+
+    assert names == [
+        "test_good", "test_bad_on_rank_1", "test_of_values[a]", "test_of_values[b]", "test_skipped_on_rank_0",
+        "test_leaves_the_other_waiting", "test_after_it", "test_dies",
+    ]  # fmt: skip
+    assert told["test_good"] == told["test_of_values[a]"] == ""
+    assert "rank 1 is bad" in told["test_bad_on_rank_1"]
+    assert "rank 0" not in told["test_bad_on_rank_1"]
+    assert all(f"rank {rank}, call: failed" in told["test_of_values[b]"] for rank in range(2))
+    assert "rank 0, call: skipped" in told["test_skipped_on_rank_0"]
+    assert "gone" in told["test_leaves_the_other_waiting"]
+    assert all(f"rank {rank}, teardown: failed\nthe ranks parted" in told[names[5]] for rank in range(2))
+    assert told["test_after_it"] == ""
+    assert "rank 1 did not end it" in told["test_dies"]
+    assert "ended with 1 " in told["test_dies"]

@@ -1,0 +1,144 @@
+"""What elastic training keeps, gives back and hands to all workers."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from comparing import assert_same, batches, dataset_of, dense_net, share, weights_of
+
+import tfperf.parallel.horovod as hvd
+
+K = keras.optimizers
+E = hvd.elastic
+
+
+def everywhere(value: Any) -> list[Any]:
+    return hvd.allgather_object(value)
+
+
+def trained() -> keras.Model:
+    """A model that each rank trained alone, so that nothing about it is equal."""
+    model = dense_net()
+    model.compile(K.Adam(0.05 * (1 + hvd.rank())), "mse")
+    model.fit(dataset_of([share(batch) for batch in batches(2 + hvd.rank())]), verbose=0, shuffle=False)
+    return model
+
+
+def values_of(model: keras.Model) -> list[np.ndarray]:
+    return [np.array(v.numpy()) for v in [*model.variables, *model.optimizer.variables]]
+
+
+def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_sync_gives_all_ranks_those_of_rank_0() -> None:
+    model = trained()
+    theirs = hvd.broadcast_object(values_of(model))
+    before = everywhere(same(values_of(model), theirs))
+    state = E.KerasState(model, batch=hvd.rank(), epoch=10 + hvd.rank(), words=["rank", hvd.rank()])
+    state.sync()
+    assert before == [True, False]
+    assert everywhere(same(values_of(model), theirs)) == [True, True]
+    assert everywhere([state.batch, state.epoch, state.words]) == [[0, 10, ["rank", 0]]] * 2
+    assert everywhere(int(model.optimizer.iterations)) == [2, 2]
+
+
+def test_restore_goes_back_to_the_commit() -> None:
+    model = trained()
+    state = E.KerasState(model, batch=1)
+    state.sync()
+    committed = values_of(model)
+
+    def disturb() -> None:
+        state.batch += 1
+        for variable in [*model.variables, *model.optimizer.variables]:
+            variable.assign(np.asarray(variable.numpy()) + np.ones((), variable.numpy().dtype))
+
+    disturb()
+    moved = not same(values_of(model), committed)
+    state.restore()
+    seen = [moved, same(values_of(model), committed), state.batch == 1]
+
+    disturb()
+    state.commit()
+    later = values_of(model)
+    disturb()
+    state.restore()
+    seen += [same(values_of(model), later), state.batch == 2, not same(later, committed)]
+    assert everywhere(seen) == [[True] * 6] * 2
+
+
+def test_a_distributed_optimizer_trains_on_after_sync() -> None:
+    model = dense_net()
+    model.compile(hvd.DistributedOptimizer(K.Adam(0.05)), "mse")
+    state = E.KerasState(model)
+    state.sync()
+    model.fit(dataset_of([share(batch) for batch in batches()]), verbose=0, shuffle=False)
+    assert_same([weights_of(model)])
+    assert model.optimizer.reductions == 4
+
+
+def test_a_state_needs_a_built_model_and_an_optimizer() -> None:
+    with pytest.raises(ValueError, match="built model"):
+        E.KerasState(keras.Sequential([keras.layers.Dense(1)]), K.SGD())
+    with pytest.raises(ValueError, match="expected an optimizer"):
+        E.KerasState(dense_net())
+
+
+def test_callbacks_commit_and_count() -> None:
+    model = dense_net()
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.1)), "mse")
+    state = E.KerasState(model, batch=0, epoch=3)
+    state.sync()
+    commits: list[tuple[int, int]] = []
+    commit = state.commit
+    state.commit = lambda: commits.append((state.epoch, state.batch)) or commit()
+    callbacks = [
+        E.UpdateBatchStateCallback(state),
+        E.UpdateEpochStateCallback(state),
+        E.CommitStateCallback(state, batches_per_commit=2),
+    ]
+    data = dataset_of([share(batch) for batch in batches(5)])
+    model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=callbacks)
+    assert everywhere(commits) == [[(3, 2), (3, 4), (4, 0), (4, 1), (4, 3), (4, 5), (5, 0)]] * 2
+    assert everywhere([state.batch, state.epoch]) == [[0, 5]] * 2
+
+
+def test_run_restores_after_a_failed_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed exchange goes back to the last commit and calls the function again; other errors leave it."""
+    model = trained()
+    state = E.KerasState(model, epoch=0)
+    calls: list[int] = []
+
+    @E.run
+    def train(state: Any) -> str:
+        calls.append(state.epoch)
+        if len(calls) == 1:
+            state.epoch = 1
+            state.commit()
+            state.epoch = 5
+            raise tf.errors.UnknownError(None, None, "HorovodAllreduce: a worker died")
+        return "done"
+
+    class Manager:
+        """Stands in for the rendezvous of elastic training."""
+
+        def register_listener(self, state: Any) -> None: ...
+
+        def remove_listener(self, state: Any) -> None: ...
+
+        def init(self) -> None: ...
+
+    monkeypatch.setattr("horovod.common.elastic.notification_manager", Manager())
+    assert everywhere(train(state)) == ["done"] * 2
+    assert everywhere(calls) == [[0, 1]] * 2
+
+    @E.run
+    def fails(state: Any) -> None:
+        raise tf.errors.InvalidArgumentError(None, None, "shapes")
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        fails(state)

@@ -1,0 +1,368 @@
+"""Ranks that are not doing the same: nothing hangs, and the odd rank is named on all of them, or all go on as one."""
+
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from comparing import assert_same, batches, dataset_of, dense_net, share, start_of_rank_0, weights_of
+
+import tfperf.parallel.horovod as hvd
+from tfperf.errors import HorovodError
+
+K = keras.optimizers
+
+pytestmark = pytest.mark.filterwarnings("ignore:Your input ran out of data")  # Keras, of data of unknown length
+
+
+def compiled(optimizer: Any = None, build: Any = dense_net, **options: Any) -> keras.Model:
+    model = build()
+    start_of_rank_0(model)
+    model.compile(hvd.DistributedOptimizer(optimizer or K.Adam(0.05), **options), "mse")
+    return model
+
+
+def data_of(kind: str, steps: int) -> Any:
+    """So many of this rank's batches, in one of the forms that fit takes."""
+    data = [share(batch) for batch in batches(steps)]
+    if kind == "known":
+        return dataset_of(data)
+    if kind == "unknown":
+        return dataset_of(data).filter(lambda *_: True)
+    if kind == "arrays":
+        return None
+
+    def generator() -> Iterator[Any]:
+        yield from data
+
+    return generator()
+
+
+def fit(model: keras.Model, kind: str, *, short: int, epochs: int = 1, callbacks: Any = (), **options: Any) -> str:
+    """Train with 4 batches, 3 on rank `short`; the words of the HorovodError, or none.
+
+    The ranks see each other's outcome, so a check fails on all of them or on none.
+    """
+    steps = 3 if hvd.rank() == short else 4
+    data = data_of(kind, steps)
+    try:
+        model.fit(data, epochs=epochs, shuffle=False, verbose=0, callbacks=list(callbacks), **options)
+    except HorovodError as error:
+        return str(error)
+    return ""
+
+
+def everywhere(value: Any) -> list[Any]:
+    return hvd.allgather_object(value)
+
+
+@pytest.mark.parametrize("epochs", ["1", "3"])
+@pytest.mark.parametrize("short", ["0", "1"])
+@pytest.mark.parametrize("kind", ["known", "unknown"])
+def test_unequal_batches_are_equalised(kind: str, short: str, epochs: str) -> None:
+    model = compiled()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        words = fit(model, kind, short=int(short), epochs=int(epochs), callbacks=hvd.callbacks.default())
+    assert everywhere(words) == ["", ""]
+    told = [str(warning.message) for warning in caught if "as many batches" in str(warning.message)]
+    assert everywhere(len(told)) == [1, 1]
+    assert f"rank {short} had 3" in told[0]
+    assert "up to 4" in told[0]
+    steps = 3 * int(epochs) + (kind == "unknown")  # of unknown length, the first epoch is as long as it is
+    assert everywhere(int(model.optimizer.iterations)) == [steps, steps]
+    assert_same([model.get_weights() + [v.numpy() for v in model.optimizer.variables]])
+
+
+@pytest.mark.parametrize("short", ["0", "1"])
+def test_a_generator_is_equalised(short: str) -> None:
+    model = compiled()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        words = fit(model, "generator", short=int(short), callbacks=hvd.callbacks.default())
+    assert everywhere(words) == ["", ""]
+    assert any(f"rank {short} had 3" in str(warning.message) for warning in caught)
+    assert_same([weights_of(model)])
+
+
+@pytest.mark.parametrize("kind", ["known", "unknown", "generator"])
+def test_unequal_batches_are_refused(kind: str) -> None:
+    words = fit(compiled(), kind, short=1, callbacks=hvd.callbacks.default(unequal="refuse"))
+    told = everywhere(words)
+    assert told[0] == told[1]
+    assert "rank 1 had 3, others up to 4" in words
+
+
+@pytest.mark.parametrize("epochs", ["1", "3"])
+@pytest.mark.parametrize("kind", ["known", "unknown", "generator"])
+def test_unequal_batches_without_callbacks(kind: str, epochs: str) -> None:
+    """The end of fit tells, at the latest."""
+    if kind == "generator" and epochs == "3":
+        steps = 9 if hvd.rank() == 1 else 12
+        words = ""
+        try:
+            model = compiled()
+            model.fit(data_of("generator", steps), epochs=3, steps_per_epoch=steps // 3, shuffle=False, verbose=0)
+        except HorovodError as error:
+            words = str(error)
+    else:
+        words = fit(compiled(), kind, short=1, epochs=int(epochs))
+    told = everywhere(words)
+    assert told[0] == told[1]
+    assert f"expected {4 * int(epochs)} steps on every rank, rank 1 took {3 * int(epochs)}" in words
+
+
+@pytest.mark.parametrize("kind", ["known", "unknown"])
+@pytest.mark.parametrize("optimizer", ["accumulates", "sparse", "loss_scale", "fp16", "groups", "predivide"])
+def test_unequal_batches_of_other_optimizers(optimizer: str, kind: str) -> None:
+    """Whatever is exchanged, a rank that waits takes part in it. Sparse gradients of unknown length: test_guard.py."""
+    options: dict[str, Any] = {
+        "accumulates": {"optimizer": K.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)},
+        "sparse": {"build": embedding_net, "sparse_as_dense": kind == "unknown"},
+        "loss_scale": {"optimizer": K.LossScaleOptimizer(K.Adam(0.05))},
+        "fp16": {"compression": hvd.Compression.fp16},
+        "groups": {"groups": 2},
+        "predivide": {"gradient_predivide_factor": 2.0},
+    }[optimizer]
+    model = compiled(**options)
+    data = data_of(kind, 3 if hvd.rank() == 1 else 4)
+    if optimizer == "sparse":
+        data = data.map(lambda x, y: (tf.cast(x[:, :2] > 0, tf.int32), tf.stack([y, -y], axis=1)))
+    words = ""
+    with pytest.warns(UserWarning, match="rank 1 had 3"):
+        try:
+            model.fit(data, epochs=2, shuffle=False, verbose=0, callbacks=hvd.callbacks.default())
+        except HorovodError as error:
+            words = str(error)
+    assert everywhere(words) == ["", ""]
+    assert_same([weights_of(model)])
+
+
+def embedding_net() -> keras.Model:
+    return keras.Sequential([keras.Input((2,), dtype="int32"), keras.layers.Embedding(5, 3)])
+
+
+class Meddler(keras.callbacks.Callback):
+    """Changes a weight of one rank by hand, after its second batch."""
+
+    def __init__(self, choose: Any, rank: int = 1) -> None:
+        super().__init__()
+        self.choose, self.rank, self.batches = choose, rank, 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+        if self.batches == 2 and hvd.rank() == self.rank:
+            variable = self.choose(self.model)
+            variable.assign(variable + 1e-6)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.epochs = epoch + 1
+
+
+def meddled(callbacks: Any, choose: Any, **options: Any) -> tuple[str, Meddler]:
+    model, meddler, words = compiled(**options), Meddler(choose), ""
+    try:
+        model.fit(data_of("known", 4), epochs=3, shuffle=False, verbose=0, callbacks=[meddler, *callbacks])
+    except HorovodError as error:
+        words = str(error)
+    told = everywhere(words)
+    assert told[0] == told[1]
+    return words, meddler
+
+
+def kernel(model: keras.Model) -> Any:
+    return model.layers[1].kernel
+
+
+def test_other_weights_are_told_at_the_next_comparison() -> None:
+    words, meddler = meddled([hvd.callbacks.GuardCallback(every=2)], kernel)
+    assert "expected equal weights on all 2 ranks, rank 1 differs in" in words
+    assert "dense_1/kernel" in words
+    assert meddler.batches == 2
+
+
+def test_other_weights_are_told_at_the_end_of_the_epoch() -> None:
+    words, meddler = meddled(hvd.callbacks.default(), kernel)
+    assert "rank 1 differs" in words
+    assert meddler.batches == 4
+
+
+def test_other_weights_are_told_at_the_end_of_fit() -> None:
+    words, meddler = meddled([], kernel)
+    assert "rank 1 differs" in words
+    assert meddler.batches == 12
+
+
+def test_another_optimizer_state_is_told() -> None:
+    words, _ = meddled([hvd.callbacks.GuardCallback(every=1)], lambda model: model.optimizer.variables[-1])
+    assert "rank 1 differs" in words
+
+
+def test_other_frozen_weights_are_told() -> None:
+    """Without the broadcast, frozen weights are what each rank was seeded with."""
+    model = dense_net()
+    model.layers[0].trainable = False
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.1)), "mse")
+    with pytest.raises(HorovodError, match="rank 1 differs in 'sequential/dense/kernel'"):
+        model.fit(data_of("known", 4), verbose=0, callbacks=[hvd.callbacks.GuardCallback()], shuffle=False)
+
+
+def test_the_same_weights_are_not_told() -> None:
+    """Accumulated gradients differ between ranks while an update is under way, and local weights always do."""
+    for options in (
+        {"optimizer": K.Adam(0.05, gradient_accumulation_steps=3)},
+        {"optimizer": K.SGD(0.1, momentum=0.9), "local_layers": [keras.layers.Dense(1)]},
+    ):
+        words, _ = meddled(hvd.callbacks.default(check_every=1), lambda model: tf.Variable(0.0), **options)
+        assert words == ""
+
+
+def test_local_weights_are_not_compared() -> None:
+    model = dense_net()
+    start_of_rank_0(model)
+    optimizer = hvd.DistributedOptimizer(K.Adam(0.05), local_layers=model.layers[0])
+    model.compile(optimizer, "mse")
+    local = hvd.callbacks.BroadcastGlobalVariablesCallback(0, model.layers[0].variables)
+    guard = hvd.callbacks.GuardCallback(every=1)
+    words = ""
+    try:
+        model.fit(data_of("known", 4), epochs=2, verbose=0, callbacks=[local, guard], shuffle=False)
+    except HorovodError as error:
+        words = str(error)
+    assert everywhere(words) == ["", ""]
+    assert_same([[v.numpy() for v in model.layers[1].variables]])
+    kernels = everywhere(model.layers[0].kernel.numpy().tolist())
+    assert kernels[0] != kernels[1]
+
+
+def test_an_optimizer_that_is_not_distributed_is_told() -> None:
+    model = dense_net()
+    model.compile(K.SGD(0.1), "mse")
+    with pytest.raises(HorovodError, match="expected a distributed optimizer"):
+        model.fit(data_of("known", 4), verbose=0, callbacks=[hvd.callbacks.GuardCallback()], shuffle=False)
+
+
+def test_another_model_on_a_rank_is_told() -> None:
+    model = keras.Sequential([keras.Input((5,)), *(keras.layers.Dense(3) for _ in range(1 + hvd.rank()))])
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.1)), "mse")
+    with pytest.raises(HorovodError, match=r"same model on every rank, ranks have \[\d+, \d+\] variables"):
+        model.fit(data_of("known", 4), verbose=0, callbacks=hvd.callbacks.default(), shuffle=False)
+
+
+def test_check_equal_and_digest() -> None:
+    model = dense_net()
+    digests = everywhere(hvd.weights_digest(model))
+    assert digests[0] != digests[1]
+    with pytest.raises(HorovodError, match="expected equal start on all 2 ranks, rank 1 differs in 'sequential/dense"):
+        hvd.check_equal(model, "start")
+    hvd.broadcast_variables(model.variables, root_rank=1)
+    digests = everywhere(hvd.weights_digest(model))
+    assert digests[0] == digests[1]
+    hvd.check_equal(model)
+    assert len(digests[0]) == 16
+
+
+@pytest.mark.parametrize("root", ["0", "1"])
+def test_broadcast_variables(root: str) -> None:
+    """Keras's and TensorFlow's variables, of any type and shape, bit by bit."""
+    rank = hvd.rank()
+    values = [
+        keras.Variable(np.full((2, 3), rank + 0.5, "float32")),
+        keras.Variable(np.array(rank, "int64"), dtype="int64", trainable=False),
+        keras.Variable(np.array([1.5 + rank, -0.0]), dtype="bfloat16"),
+        tf.Variable([rank == 1, False]),
+        tf.Variable(np.zeros((0, 4), "float16")),
+        tf.Variable(math.nan if rank else math.inf),
+        tf.Variable(tf.constant([3 + rank], tf.uint8)),
+    ]
+    hvd.broadcast_variables(values, root_rank=int(root))
+    told = everywhere([np.asarray(v.numpy()).tobytes() for v in values])
+    assert told[0] == told[1]
+    assert float(values[0].numpy()[0, 0]) == int(root) + 0.5
+    assert int(values[1].numpy()) == int(root)
+    assert math.isnan(float(values[5].numpy())) == (root == "1")
+
+
+@pytest.mark.parametrize("kind", ["known", "unknown", "batches", "arrays", "dictionary"])
+def test_shard(kind: str) -> None:
+    """Nine examples: four for each rank, every second one, none twice; the last one is left out."""
+    numbers = np.arange(9)
+    if kind == "known":
+        mine = [int(x) for x in hvd.shard(tf.data.Dataset.from_tensor_slices(numbers))]
+    elif kind == "unknown":
+        mine = [int(x) for x in hvd.shard(tf.data.Dataset.from_tensor_slices(numbers).filter(lambda x: x >= 0))]
+    elif kind == "batches":
+        dataset = hvd.shard(tf.data.Dataset.from_tensor_slices(numbers)).batch(3)
+        assert int(dataset.cardinality()) == 2
+        mine = [int(x) for batch in dataset for x in batch]
+    elif kind == "arrays":
+        mine, same = hvd.shard((numbers, numbers * 10))
+        assert (same == mine * 10).all()
+        mine = mine.tolist()
+    else:
+        mine = hvd.shard({"x": numbers})["x"].tolist()
+    assert everywhere(mine) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_shard_of_an_endless_dataset() -> None:
+    endless = hvd.shard(tf.data.Dataset.range(4).repeat())
+    assert everywhere([int(x) for x in endless.take(3)]) == [[0, 2, 0], [1, 3, 1]]
+
+
+def test_fit_on_shards() -> None:
+    x, y = (np.concatenate(part) for part in zip(*batches(3), strict=True))
+    model = compiled()
+    data = hvd.shard(tf.data.Dataset.from_tensor_slices((x[:-1], y[:-1])))
+    model.fit(data.batch(4), verbose=0, callbacks=hvd.callbacks.default(unequal="refuse"), shuffle=False)
+    assert everywhere(int(model.optimizer.iterations)) == [3, 3]
+
+
+@pytest.mark.parametrize("short", ["0", "1"])
+def test_equal_batches(short: str) -> None:
+    """A loop of one's own ends on all ranks with the first one that runs out, which is named."""
+    mine = 3 if hvd.rank() == int(short) else 5
+    seen = []
+    with pytest.warns(UserWarning, match=f"rank {short} ran out"):
+        for batch in hvd.equal_batches(iter(range(mine))):
+            seen.append(int(hvd.allreduce(tf.constant(batch), op=hvd.Sum)))
+    assert everywhere(seen) == [[0, 2, 4]] * 2
+
+
+def test_equal_batches_of_as_many() -> None:
+    assert everywhere(list(hvd.equal_batches([5, 6]))) == [[5, 6]] * 2
+    assert everywhere(list(hvd.equal_batches([]))) == [[]] * 2
+
+
+def test_verbose() -> None:
+    assert everywhere(hvd.verbose(2)) == [2, 0]
+
+
+def test_unequal_batches_with_a_comparison_each_batch() -> None:
+    """The comparison of a rank that still has batches meets a rank that waits at the end of the epoch."""
+    model = compiled()
+    outcome = ""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*as many batches")
+        try:
+            outcome = fit(model, "unknown", short=1, callbacks=hvd.callbacks.default(check_every=1))
+        except tf.errors.OpError as error:
+            outcome = str(error)
+    told = everywhere(bool(outcome))
+    assert told[0] == told[1]
+
+
+def test_unequal_epochs() -> None:
+    """One epoch on rank 1, two on rank 0: told on both, with the rank."""
+    model, words = compiled(), ""
+    try:
+        epochs = 1 if hvd.rank() == 1 else 2
+        model.fit(data_of("known", 4), epochs=epochs, verbose=0, callbacks=hvd.callbacks.default(), shuffle=False)
+    except HorovodError as error:
+        words = str(error)
+    told = everywhere(words)
+    assert told[0] == told[1]
+    assert "rank 1 at the end of training" in words

@@ -1,0 +1,179 @@
+"""Training that goes on when workers die or join: what to keep, and how to go on from it.
+
+Run it with `tfperf launch -np 2 --min-np 1 --host-discovery-script hosts.sh python train.py`.
+The parts are those of `horovod.elastic` with Keras 3's variables.
+"""
+
+import contextlib
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import horovod.tensorflow as hvd
+import keras
+import numpy as np
+import tensorflow as tf
+from horovod.common.elastic import ObjectState, run_fn
+from horovod.common.exceptions import HorovodInternalError
+
+from tfperf.parallel.horovod.broadcasting import broadcast_variables, tensorflow_variable
+from tfperf.parallel.horovod.optimizer import distributed_part
+from tfperf.parallel.horovod.stalls import forget_exchanges
+
+__all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
+
+
+class KerasState(ObjectState):
+    """What all workers have in common: a model, its optimizer and plain values, as attributes.
+
+    `commit()` keeps them in memory, `restore()` goes back to the last commit, `sync()` gives all workers those
+    of rank 0. `run` calls the last two when workers died or joined.
+    """
+
+    _saved_state: dict[str, Any]
+
+    def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer | None = None, **values: Any) -> None:
+        """Keep the model, built, its optimizer, and the values by name.
+
+        Raises:
+            ValueError: the model is not built, or has no optimizer and none is given.
+        """
+        self.model = model
+        self.optimizer: Any = optimizer or getattr(model, "optimizer", None)
+        if not model.built:
+            raise ValueError("expected a built model; call model.build(input_shape) first")
+        if self.optimizer is None:
+            raise ValueError("expected an optimizer; pass optimizer= or compile the model first")
+        part = distributed_part(self.optimizer)
+        if part:
+            part.keep_start()  # `sync` makes workers equal, whenever they come
+        if not self.optimizer.built:
+            self.optimizer.build(model.trainable_variables)
+        self._kept = self._read()
+        super().__init__(bcast_object=hvd.broadcast_object, get_rank=hvd.rank, **values)
+        self._copy_values()
+
+    def save(self) -> None:
+        """Keep what is now; part of `commit`."""
+        self._kept = self._read()
+        super().save()
+        self._copy_values()
+
+    def restore(self) -> None:
+        """Go back to what was kept last."""
+        for variable, value in zip(self._variables(), self._kept, strict=True):
+            variable.assign(value)
+        super().restore()
+        self._copy_values()
+
+    def sync(self) -> None:
+        """Give all workers what rank 0 has now, and keep it."""
+        self.save()  # Horovod would send the weights of now with the values of the last commit
+        with _deaths_told_to_horovod():
+            broadcast_variables(self._variables())
+            super().sync()
+        self.save()
+
+    def _copy_values(self) -> None:
+        """Part what is kept from the attributes: a list that grows in place would grow in both."""
+        self._saved_state = copy.deepcopy(self._saved_state)
+
+    def _variables(self) -> list[tf.Variable]:
+        return [tensorflow_variable(v) for v in [*self.model.variables, *self.optimizer.variables]]
+
+    def _read(self) -> list[np.ndarray]:
+        return [np.array(variable.numpy()) for variable in self._variables()]
+
+
+def run(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `function(state, ...)` go on from the last commit when workers died, and from now when they joined.
+
+    The function is called anew each time; it reads where to go on from `state`.
+    """
+
+    @functools.wraps(function)
+    def attempt(state: Any, *args: Any, **kwargs: Any) -> Any:
+        with _deaths_told_to_horovod():
+            return function(state, *args, **kwargs)
+
+    again: Callable[..., Any] = run_fn(attempt, _start_again)
+    return again
+
+
+@contextlib.contextmanager
+def _deaths_told_to_horovod() -> Iterator[None]:
+    """Turn TensorFlow's error into the one at which Horovod's loop goes back to the last commit."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if "Horovod" in str(error.message):  # an exchange that a dead worker has left undone
+            raise HorovodInternalError(error) from error
+        raise
+
+
+def _start_again() -> None:
+    hvd.shutdown()
+    forget_exchanges()
+    hvd.init()
+
+
+class CommitStateCallback(keras.callbacks.Callback):
+    """Commits the state every so many batches and at the end of each epoch."""
+
+    def __init__(self, state: KerasState, batches_per_commit: int = 1) -> None:
+        """Take the state and the batches between commits: more are cheaper, and lose more when a worker dies."""
+        super().__init__()
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self._left = batches_per_commit
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Count from here, on all workers."""
+        self._left = self.batches_per_commit
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Commit when it is time to."""
+        self._left -= 1
+        if self._left == 0:
+            self.state.commit()
+            self._left = self.batches_per_commit
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Commit."""
+        self.state.commit()
+
+
+class UpdateBatchStateCallback(keras.callbacks.Callback):
+    """Keeps in `state.batch` how many batches of the epoch are done; 0 between epochs. Put it before the commit."""
+
+    def __init__(self, state: KerasState) -> None:
+        """Take a state that has `batch`."""
+        super().__init__()
+        self.state = state
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Count."""
+        self.state.batch += 1
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Start the next epoch at its first batch."""
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallback(keras.callbacks.Callback):
+    """Keeps in `state.epoch` how many epochs are done, over all restarts. Put it before the commit."""
+
+    def __init__(self, state: KerasState) -> None:
+        """Take a state that has `epoch`."""
+        super().__init__()
+        self.state = state
+        self._before = state.epoch
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Learn how many were done before this `fit`, which counts from 0."""
+        self._before = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Count."""
+        self.state.epoch = self._before + epoch + 1

@@ -1,0 +1,59 @@
+"""This process as one of Horovod's ranks: how it starts, and what it may use of the machine."""
+
+import os
+from collections.abc import Sequence
+
+import horovod.tensorflow as hvd
+import tensorflow as tf
+
+from tfperf.errors import HorovodError
+from tfperf.parallel.horovod.stalls import watch_for_stalls
+from tfperf.parallel.launch.loopback import listen_on_loopback_only
+
+__all__ = ["init", "is_elastic", "verbose"]
+
+
+def init(process_sets: Sequence[hvd.ProcessSet] | str | None = None) -> None:
+    """Join the other ranks that `tfperf launch`, `horovodrun` or Spark started; alone, be the only rank.
+
+    Sees to it that ranks which wait for each other in vain end, that nothing listens beyond this machine
+    when all ranks are on it, and that each rank takes one GPU, with memory growth, where there are any.
+    The user's own environment variables win.
+
+    Args:
+        process_sets: as in Horovod's own `init`.
+
+    Raises:
+        HorovodError: TensorFlow has used the GPUs already, so that this rank cannot take its own.
+    """
+    if os.environ.get("HOROVOD_GLOO_IFACE") == "lo":
+        listen_on_loopback_only()
+    if tf.config.list_physical_devices("GPU"):
+        os.environ.setdefault("HOROVOD_ENABLE_XLA_OPS", "1")  # there Keras compiles by default, exchange and all
+    hvd.init(process_sets=process_sets)
+    watch_for_stalls()
+    _take_gpu()
+
+
+def is_elastic() -> bool:
+    """Whether ranks may come and go, so that `elastic.KerasState` keeps them equal and not each optimizer."""
+    return os.environ.get("HOROVOD_ELASTIC") == "1"
+
+
+def verbose(level: int | str = "auto") -> int | str:
+    """What to pass as `verbose=` to fit, evaluate and predict: `level` on rank 0, 0 on all others."""
+    return level if hvd.rank() == 0 else 0
+
+
+def _take_gpu() -> None:
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
+        return
+    try:
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+        tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
+    except RuntimeError as error:
+        raise HorovodError(
+            "expected hvd.init() before TensorFlow uses a GPU, it came after; call it first thing"
+        ) from error
