@@ -13,7 +13,7 @@ import tfperf
 PACKAGE = Path(tfperf.__file__).parent
 ROOMS = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
 
-FOUNDATION = {"errors", "files"}
+FOUNDATION = {"cores", "errors", "files"}
 """Modules of the standard library alone, which every room may use."""
 
 MAY_LEAN_ON = {

@@ -83,15 +83,6 @@ def test_no_git_no_revision(repository: Path, monkeypatch: pytest.MonkeyPatch) -
     assert git_revision(repository) is None
 
 
-@pytest.mark.parametrize(
-    ("quota", "cores"), [("max 100000", 8), ("150000 100000", 2), ("50000 100000", 1), (None, 8), ("900000 100000", 8)]
-)
-def test_usable_cores_are_those_of_the_mask_and_the_quota(monkeypatch, quota: str | None, cores: int) -> None:
-    monkeypatch.setattr(module.os, "sched_getaffinity", lambda process: set(range(8)))
-    monkeypatch.setattr(module, "_read", lambda path: quota)
-    assert module._usable_cores() == cores
-
-
 def test_differences_are_those_that_can_change_a_speed(environment: Environment) -> None:
     assert environment.differences(environment) == []
     other = environment.model_copy(

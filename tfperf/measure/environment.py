@@ -4,7 +4,6 @@ import functools
 import os
 import platform
 import subprocess
-import sys
 import time
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import psutil
 from pydantic import Field
 
+from tfperf.cores import usable_cores
 from tfperf.measure.devices import accelerator_names
 from tfperf.measure.value import Count, Name, Text, Value
 from tfperf.measure.words import escape_unprintable
@@ -75,7 +75,7 @@ class Environment(Value):
             cpu=_cpu_name(),
             cpu_features=_cpu_features(),
             logical_cores=psutil.cpu_count() or 1,
-            usable_cores=_usable_cores(),
+            usable_cores=usable_cores(),
             memory_bytes=int(psutil.virtual_memory().total),
             accelerators=accelerator_names(),
             frequency_governor=_read(_CPU_FOLDER / "cpu0/cpufreq/scaling_governor"),
@@ -159,14 +159,6 @@ def _cpu_name() -> str:
 def _cpu_features() -> tuple[str, ...]:
     has = {*_cpu_line("flags").split(), *_cpu_line("Features").split()}
     return tuple(feature for feature in CPU_FEATURES if feature in has)
-
-
-def _usable_cores() -> int:
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else (psutil.cpu_count() or 1)
-    quota = (_read(Path("/sys/fs/cgroup/cpu.max")) or "max").split()  # "<microseconds or max> <period>"
-    if quota[0] != "max" and len(quota) == 2:
-        cores = min(cores, -(-int(quota[0]) // int(quota[1])))
-    return max(1, cores)
 
 
 def _variables() -> dict[str, str]:

@@ -78,15 +78,15 @@ def launched(tmp_path):
         for process in marked(token):
             process.kill()
 
-    def launched(*arguments, **variables):
+    def launched(*arguments, tfperf=("-m", "tfperf")):
         token = uuid.uuid4().hex
         tokens.append(token)
         errors = tmp_path / f"stderr.{len(tokens)}"
         with errors.open("w") as stderr:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tfperf", "launch", *map(str, arguments)],
+                [sys.executable, *tfperf, "launch", *map(str, arguments)],
                 cwd=tmp_path,
-                env=os.environ | {MARK: token} | variables,
+                env=os.environ | {MARK: token},
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,

@@ -73,12 +73,29 @@ def test_sigterm(family):
     assert launch.all_gone(PROMISED)
 
 
+IMPATIENT = """
+import os, signal, sys
+from tfperf.cli import main
+from tfperf.parallel.launch.ranks import Ranks
+
+end = Ranks.end
+
+def end_in_spite_of_a_signal(self):
+    os.kill(os.getpid(), signal.SIGTERM)
+    end(self)
+
+Ranks.end = end_in_spite_of_a_signal
+main(sys.argv[1:])
+"""
+"""`tfperf`, which gets a second signal as it begins to end its ranks."""
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_impatient_end(family, number):
+def test_a_second_signal_does_not_cut_the_ending_short(launched, script, number):
     """Ctrl-C pressed twice; `timeout`, which sends two signals at once."""
-    launch, _ = family
-    for _ in range(20):
-        os.killpg(launch.process.pid, number)
+    launch = launched("-np", 2, "python", script(FAMILY), tfperf=["-c", IMPATIENT])
+    launch.read_until("up", times=2)
+    launch.process.send_signal(number)
     assert launch.all_gone(PROMISED)
     assert launch.wait() == 128 + number
 

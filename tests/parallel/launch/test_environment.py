@@ -9,7 +9,7 @@ import pytest
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.launch import environment as module
-from tfperf.parallel.launch.environment import rank_environment, threads_per_rank, usable_cores
+from tfperf.parallel.launch.environment import rank_environment, threads_per_rank
 
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 WARNING, LIMIT = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
@@ -77,17 +77,3 @@ def test_the_rendezvous_server_is_asked_without_a_proxy(name):
 def test_ranks_share_the_cores(monkeypatch, cores, ranks, threads):
     monkeypatch.setattr(module, "usable_cores", lambda: cores)
     assert threads_per_rank(ranks) == threads
-
-
-@pytest.mark.parametrize(
-    ("quota", "cores"), [("max 100000", 4), ("150000 100000", 2), ("900000 100000", 4), ("1000 100000", 1), (None, 4)]
-)
-def test_cores_are_those_of_the_mask_and_the_quota(monkeypatch, quota, cores):
-    def read_text(_):
-        if quota is None:
-            raise FileNotFoundError
-        return f"{quota}\n"
-
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
-    monkeypatch.setattr(Path, "read_text", read_text)
-    assert usable_cores() == cores

@@ -5,9 +5,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
 
-__all__ = ["STALL_LIMIT", "STALL_WARNING", "START_TIMEOUT", "rank_environment", "threads_per_rank", "usable_cores"]
+__all__ = ["STALL_LIMIT", "STALL_WARNING", "START_TIMEOUT", "rank_environment", "threads_per_rank"]
 
 STALL_WARNING = 60
 """Seconds after which ranks that wait name those they wait for.
@@ -74,16 +75,6 @@ def rank_environment(
 def threads_per_rank(ranks: int) -> int:
     """Threads of each rank when so many share this machine's usable cores; at least 1."""
     return max(1, usable_cores() // ranks)
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: its affinity mask, cut by its control group's quota."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()  # "<microseconds or max> <period>"
-    except (OSError, ValueError):
-        return cores
-    return cores if quota == "max" else max(1, min(cores, -(-int(quota) // int(period))))
 
 
 def _set(environment: dict[str, str], name: str, asked: int | None, default: int) -> None:

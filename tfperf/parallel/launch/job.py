@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
 from tfperf.parallel.launch.elastic import Discovery, run_elastic
-from tfperf.parallel.launch.environment import START_TIMEOUT, rank_environment, threads_per_rank, usable_cores
+from tfperf.parallel.launch.environment import START_TIMEOUT, rank_environment, threads_per_rank
 from tfperf.parallel.launch.hosts import DiscoveryScript, Host, is_this_machine
 from tfperf.parallel.launch.network import Network, exposure
 from tfperf.parallel.launch.output import say
