@@ -92,7 +92,8 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
         "_sum_micro_steps": not average_aggregated_gradients,
         "_scale_local": scale_local_gradients,
         "_skip_nonfinite": skip_nonfinite,
-        "__module__": type(inner).__module__,  # saved files name the class as it was, and load without Horovod
+        # saved files name the class as it was, and load without Horovod
+        "__module__": keras.optimizers.serialize(inner)["module"] or type(inner).__module__,
         "__qualname__": type(inner).__qualname__,
         "__doc__": type(inner).__doc__,
     }
