@@ -7,8 +7,8 @@ import horovod.tensorflow as hvd
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod.digests import check_equal, differing_ranks
+from tfperf.parallel.horovod.exchanges import join
 from tfperf.parallel.horovod.gathering import gather
-from tfperf.parallel.horovod.stalls import watching
 
 __all__ = ["check_finished_alike", "meet", "name_ranks"]
 
@@ -27,8 +27,7 @@ def meet(where: str, number: int) -> list[int]:
     """
     if hvd.size() == 1:
         return [number]
-    with watching(f"its place {where}"):
-        hvd.join()
+    join()
     told = gather([where, number])
     places = [place for place, _ in told]
     odd = differing_ranks(dict(enumerate(places)))
