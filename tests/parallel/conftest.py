@@ -1,5 +1,6 @@
 """Programs that run on several ranks at once, each with a deadline; no process of theirs outlives its test."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -109,10 +110,8 @@ def launch(command: Sequence[str], *, folder: Path, env: Mapping[str, str], dead
         except subprocess.TimeoutExpired:
             returncode = None
             process.terminate()  # first the polite way, which lets horovodrun end its ranks and remove its semaphores
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(15)
-            except subprocess.TimeoutExpired:
-                pass
         finally:
             end(mark)
             process.wait()

@@ -19,8 +19,11 @@ DEADLINE = 150
 BATCHES, BATCH, FEATURES = 30, 12, 5
 RATE, MOMENTUM = 0.0625, 0.75  # exact in float32, through which Keras passes the momentum
 
+ONE_EACH = {"localhost": 1, "127.0.0.1": 1}
+"""Two fake hosts and their slots: names of this machine that Horovod takes for two."""
+
 FIRST_LINES = f"""
-import json, os, pathlib, signal
+import json, os, pathlib, signal, time
 import keras, numpy as np, tensorflow as tf
 import tfperf.parallel.horovod as hvd
 
@@ -69,6 +72,31 @@ def train(state):
             state.commit()
 """
 
+INVITATION = """
+@hvd.elastic.run
+def train(state):
+    hosts = pathlib.Path(os.environ["HOSTS"])
+    while state.batch < BATCHES:
+        if state.batch == 17 and "127.0.0.1" not in hosts.read_text():
+            with hosts.open("a") as file:
+                file.write("127.0.0.1:1\\n")
+            while True:
+                state.check_host_updates()  # raises when the new host is seen; nothing was committed since batch 15
+                time.sleep(0.05)
+        mine = slice(state.batch * BATCH + hvd.rank(), (state.batch + 1) * BATCH, hvd.size())
+        net.train_on_batch(examples[mine], targets[mine])
+        state.ledger.append((state.batch, hvd.size()))
+        state.batch += 1
+        if state.batch % 5 == 0:
+            state.commit()
+
+def train_or_die(state, train=train):
+    die_at(state.batch)  # the new worker, which the other one waits for to give it the state
+    train(state)
+
+train = train_or_die
+"""
+
 FIT = """
 EPOCHS, PER_EPOCH = 3, BATCHES // 3
 
@@ -106,16 +134,17 @@ def problem() -> tuple[np.ndarray, np.ndarray]:
 def train(launch_ranks, problem, tmp_path: Path) -> Callable[..., dict[str, Any]]:
     """A function that trains on fake hosts until some of the workers are killed, and on; the ledger and the weights."""
 
-    def train(program: str, *, slots: int, doomed: str, death: float, launcher: str) -> dict[str, Any]:
-        files = {name: tmp_path / name for name in ("program.py", "examples.npz", "result.json", "hosts.sh")}
+    def train(program: str, *, hosts: dict[str, int], doomed: str, death: float, launcher: str) -> dict[str, Any]:
+        files = {name: tmp_path / name for name in ("program.py", "examples.npz", "result.json", "hosts", "hosts.sh")}
         files["program.py"].write_text(FIRST_LINES + program + LAST_LINES)
         np.savez(files["examples.npz"], *problem)
-        files["hosts.sh"].write_text(f"#!/bin/sh\necho localhost:{slots}\necho 127.0.0.1:{slots}\n")
+        files["hosts"].write_text("".join(f"{host}:{slots}\n" for host, slots in hosts.items()))
+        files["hosts.sh"].write_text(f"#!/bin/sh\ncat '{files['hosts']}'\n")
         files["hosts.sh"].chmod(0o700)
         returncode, output = launch_ranks(
             [sys.executable, "-u", str(files["program.py"])],
             folder=tmp_path,
-            np=2 * slots,
+            np=sum(hosts.values()),
             deadline=DEADLINE,
             launcher=launcher,
             options=["--min-np", "1", "--host-discovery-script", str(files["hosts.sh"])],
@@ -123,6 +152,7 @@ def train(launch_ranks, problem, tmp_path: Path) -> Callable[..., dict[str, Any]
                 "DOOMED": doomed,
                 "DEATH": str(death),
                 "EXAMPLES": str(files["examples.npz"]),
+                "HOSTS": str(files["hosts"]),
                 "RESULT": str(files["result.json"]),
                 # where two workers outlive a death, Horovod 0.28.1 tells one of them only by this
                 "HOROVOD_GLOO_TIMEOUT_SECONDS": "30",
@@ -167,18 +197,25 @@ def check(result: dict[str, Any], problem, *, workers: tuple[int, int], kept: tu
     ],
 )
 def test_a_loop_goes_on_when_one_of_two_workers_is_killed(train, problem, launcher, doomed, death, kept) -> None:
-    result = train(LOOP, slots=1, doomed=doomed, death=death, launcher=launcher)
+    result = train(LOOP, hosts=ONE_EACH, doomed=doomed, death=death, launcher=launcher)
     check(result, problem, workers=(2, 1), kept=kept)
 
 
 def test_a_loop_goes_on_when_both_workers_of_one_of_two_hosts_are_killed(train, problem) -> None:
-    result = train(LOOP, slots=2, doomed="HOROVOD_HOSTNAME=127.0.0.1", death=17, launcher="tfperf launch")
+    hosts = {"localhost": 2, "127.0.0.1": 2}
+    result = train(LOOP, hosts=hosts, doomed="HOROVOD_HOSTNAME=127.0.0.1", death=17, launcher="tfperf launch")
     check(result, problem, workers=(4, 2), kept=(15,))
 
 
 def test_fit_goes_on_when_one_of_two_workers_is_killed(train, problem) -> None:
-    result = train(FIT, slots=1, doomed="HOROVOD_RANK=1", death=16, launcher="tfperf launch")
+    result = train(FIT, hosts=ONE_EACH, doomed="HOROVOD_RANK=1", death=16, launcher="tfperf launch")
     check(result, problem, workers=(2, 1), kept=(14,))
+
+
+def test_a_loop_goes_on_when_a_new_worker_is_killed_while_it_joins(train, problem) -> None:
+    doomed = "HOROVOD_HOSTNAME=127.0.0.1"
+    result = train(INVITATION, hosts={"localhost": 1}, doomed=doomed, death=0, launcher="tfperf launch")
+    check(result, problem, workers=(1, 1), kept=(BATCHES,))
 
 
 def test_the_reference_tells_a_batch_that_counts_twice(problem) -> None:

@@ -26,6 +26,22 @@ LEAVES_A_CHILD = """
     report(child=child.pid)
 """
 
+LISTENERS = """
+    import os, psutil
+    import horovod.tensorflow as hvd
+
+    hvd.init()
+    addresses = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("COOKIE") == os.environ["COOKIE"]:
+                addresses += [c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    hvd.allgather_object(None)  # none ends before the other one has looked
+    report(addresses=sorted(set(addresses)))
+"""
+
 
 def with_cookie(cookie: str) -> list[int]:
     """The processes in whose environment a cookie is."""
@@ -62,6 +78,12 @@ def test_a_child_left_behind_is_ended(ranks, cookie) -> None:
     children = [result["child"] for result in ranks(LEAVES_A_CHILD, env={"COOKIE": cookie}, deadline=60).of_each_rank()]
     assert with_cookie(cookie) == []
     assert not any(psutil.pid_exists(child) for child in children)
+
+
+def test_all_listen_on_loopback(ranks, cookie) -> None:
+    """The launcher, and Horovod's own connections between the ranks."""
+    results = ranks(LISTENERS, env={"COOKIE": cookie}, deadline=90).of_each_rank()
+    assert [result["addresses"] for result in results] == [["127.0.0.1"]] * 2
 
 
 def test_a_rank_that_fails_fails_the_launch(ranks) -> None:

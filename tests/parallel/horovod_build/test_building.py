@@ -61,7 +61,7 @@ def test_the_source_is_pinned_by_its_hash(fake_pip, plan, tmp_path):
 
 def test_the_forwarding_headers_are_on_the_path_during_the_build(fake_pip, plan, tmp_path):
     fake_pip(
-        BUILDS + "folder = os.environ['CXXFLAGS'].split()[0].removeprefix('-I')\n"
+        BUILDS + "folder = os.environ['CXXFLAGS'].split()[0].removeprefix('-iquote')\n"
         "print(*sorted(path.relative_to(folder) for path in pathlib.Path(folder).rglob('*.h')))\n"
     )
     lines = []

@@ -1,5 +1,6 @@
 """How Horovod is brought into an environment: what is asked, in which order, and what is said."""
 
+import contextlib
 import dataclasses
 import sys
 from importlib import metadata
@@ -76,6 +77,23 @@ def test_the_next_environment_takes_it_from_the_cache(machine, install):
 def test_one_that_works_is_left_as_it_is(machine, install, monkeypatch):
     machine.here = WORKS
     monkeypatch.setattr(room, "find_compiler", lambda: pytest.fail("no compiler is needed"))
+    assert install() == (WORKS, Source.HERE)
+    assert machine.happened == []
+
+
+def test_one_that_works_needs_no_cache(machine, tmp_path):
+    machine.here = WORKS
+    (tmp_path / "file").write_text("")
+    assert room.install(tmp_path / "file/cache", say=machine.said.append) == (WORKS, Source.HERE)
+
+
+def test_what_another_install_brought_meanwhile_is_taken(machine, install, monkeypatch):
+    @contextlib.contextmanager
+    def locked(cache, say):
+        machine.here = WORKS
+        yield True
+
+    monkeypatch.setattr(room, "locked", locked)
     assert install() == (WORKS, Source.HERE)
     assert machine.happened == []
 

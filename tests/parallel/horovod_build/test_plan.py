@@ -19,7 +19,12 @@ NCCL = Nccl("2.27.3", PIP / "include", PIP / "lib/libnccl.so.2", True, "12.9", C
 
 def environment(plan, **base):
     return plan.environment(
-        base or {"PATH": "/bin"}, Path("/tools"), [Path("/forwarding"), Path("/more")], Path("/library"), 3
+        base or {"PATH": "/bin"},
+        tools=Path("/tools"),
+        forwarding=Path("/forwarding"),
+        include=[Path("/more")],
+        library=Path("/library"),
+        jobs=3,
     )
 
 
@@ -70,7 +75,7 @@ def test_the_build_is_told_what_to_build(plan):
     assert told["HOROVOD_WITH_TENSORFLOW"] == told["HOROVOD_WITH_GLOO"] == told["HOROVOD_WITHOUT_MPI"] == "1"
     assert told["HOROVOD_WITHOUT_PYTORCH"] == told["HOROVOD_WITHOUT_MXNET"] == "1"
     assert told["CXX"] == "g++"
-    assert told["CXXFLAGS"] == "-I/forwarding -I/more"
+    assert told["CXXFLAGS"] == "-iquote/forwarding -I/more"
     assert told["MAKEFLAGS"] == "-j3"
     assert told["PATH"] == f"/tools/bin{os.pathsep}/bin"
     assert told["PYTHONPATH"] == "/tools"
@@ -79,7 +84,7 @@ def test_the_build_is_told_what_to_build(plan):
 
 def test_the_user_s_own_settings_are_kept(plan):
     told = environment(plan, CXXFLAGS="-g0 -I/mine", PYTHONPATH="/mine", HOROVOD_BUILD_ARCH_FLAGS="-mavx512f")
-    assert told["CXXFLAGS"] == "-I/forwarding -I/more -g0 -I/mine"
+    assert told["CXXFLAGS"] == "-iquote/forwarding -I/more -g0 -I/mine"
     assert told["PYTHONPATH"] == f"/tools{os.pathsep}/mine"
     assert told["HOROVOD_BUILD_ARCH_FLAGS"] == "-mavx512f"
 

@@ -56,7 +56,12 @@ def test_an_older_one_needs_no_help(fake_tensorflow, version):
         check_fit(fake_tensorflow(version))
 
 
-@pytest.mark.parametrize("version", ["2.16.0", "2.21.0", "2.22.0rc1", "3.0.0"])
+def test_the_one_whose_wheel_lacks_headers_is_unfit(fake_tensorflow):
+    with pytest.raises(HorovodError, match=r"found 2\.19\.1, whose headers include llvm/.*; pip install tensorflow==2"):
+        check_fit(fake_tensorflow("2.19.1"))
+
+
+@pytest.mark.parametrize("version", ["2.16.0", "2.18.1", "2.20.0", "2.21.0", "2.22.0rc1", "3.0.0"])
 def test_a_later_one_is_tried(fake_tensorflow, version):
     assert check_fit(fake_tensorflow(version)).version == version
 

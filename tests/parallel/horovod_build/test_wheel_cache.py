@@ -62,8 +62,8 @@ def test_the_second_waits_for_the_first(tmp_path):
     code = (
         "import pathlib, sys\n"
         "from tfperf.parallel.horovod_build.wheel_cache import locked\n"
-        "with locked(pathlib.Path(sys.argv[1]), lambda line: print(line, flush=True)):\n"
-        "    print('in', flush=True)\n"
+        "with locked(pathlib.Path(sys.argv[1]), lambda line: print(line, flush=True)) as waited:\n"
+        "    print('in', waited, flush=True)\n"
     )
     with locked(tmp_path, print):
         second = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
@@ -74,13 +74,13 @@ def test_the_second_waits_for_the_first(tmp_path):
             second.kill()
             raise
     said, _ = second.communicate(timeout=60)
-    assert said == "in\n"
+    assert said == "in True\n"
     assert second.returncode == 0
 
 
 def test_a_lock_that_is_free_makes_no_one_wait(tmp_path):
     said = []
     for _ in range(2):
-        with locked(tmp_path / "cache", said.append):
-            pass
+        with locked(tmp_path / "cache", said.append) as waited:
+            assert not waited
     assert said == []

@@ -49,12 +49,8 @@ def build(plan: Plan, cache: Path, jobs: int, on_line: Callable[[str], object]) 
         work = Path(name)
         _check_room(work)
         log_file = work / LOG_NAME
-        try:
-            with log_file.open("wb") as log:
-                problem = _build(plan, work, jobs, log, on_line)
-        except Exception:
-            keep(log_file, cache, plan.key, LOG_NAME)
-            raise
+        with log_file.open("wb") as log:
+            problem = _build(plan, work, jobs, log, on_line)
         kept_log = keep(log_file, cache, plan.key, LOG_NAME)
         if problem is not None:
             with kept_log.open(errors="replace") as lines:
@@ -70,7 +66,7 @@ def _build(plan: Plan, work: Path, jobs: int, log: BinaryIO, on_line: Callable[[
     tools, forwarding, library = work / "tools", work / "include", work / "lib"
     for folder in (forwarding, library, work / "tmp"):
         folder.mkdir()
-    write_forwarding_headers(plan.tensorflow, forwarding)
+    write_forwarding_headers(plan.tensorflow, forwarding, gpu=plan.nccl is not None)
     if plan.nccl and plan.nccl.from_pip:
         _name_for_linker(plan.nccl, library)
     base = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
@@ -80,7 +76,14 @@ def _build(plan: Plan, work: Path, jobs: int, log: BinaryIO, on_line: Callable[[
         return "pip cannot install the tools that build Horovod"
     requirement = work / "horovod.txt"
     requirement.write_text(f"horovod=={VERSION} --hash=sha256:{SHA256}\n")
-    environment = plan.environment(base, tools, include_folders(plan.tensorflow, forwarding), library, jobs)
+    environment = plan.environment(
+        base,
+        tools=tools,
+        forwarding=forwarding,
+        include=include_folders(plan.tensorflow),
+        library=library,
+        jobs=jobs,
+    )
     command = [*pip, "wheel", "--verbose", "--no-deps", "--no-build-isolation", "--use-pep517", "--no-binary=horovod"]
     command += ["--no-cache-dir"]  # pip's own cache of wheels knows no TensorFlow version
     command += ["--require-hashes", "--requirement", str(requirement), "--wheel-dir", str(work / "wheel")]

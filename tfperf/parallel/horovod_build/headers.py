@@ -2,7 +2,8 @@
 
 Its xla_mpi_ops.cc includes files below `tensorflow/compiler/xla/`. XLA's headers lie below `xla/` now. TensorFlow's
 wheel holds a copy in the old place, but what has moved within XLA since is not where Horovod looks: headers of one
-line, which include the new place, stand there instead.
+line, which include the new place, stand there instead. Two names that a build for GPUs uses are gone; what they meant
+stands in such a header too.
 """
 
 from pathlib import Path
@@ -24,6 +25,20 @@ MOVED = {
 }
 """Name below `tensorflow/compiler/xla/` -> names below `xla/` where it may lie now, newest first."""
 
+STREAM = "stream_executor/stream.h"
+"""Below `tensorflow/compiler/xla/`: mpi_ops.cc includes it for GPUs, right after it declares the function below."""
+
+STREAM_VALUE = """\
+#pragma once
+#include "xla/stream_executor/stream.h"
+namespace stream_executor::gpu {
+inline GpuStreamHandle AsGpuStreamValue(Stream* stream) {
+  return static_cast<GpuStreamHandle>(stream->platform_specific_handle().stream);
+}
+}
+"""
+"""The function that gives CUDA's stream, which TensorFlow 2.21's libraries no longer have."""
+
 STATUS_OR = """\
 #include "absl/status/statusor.h"
 namespace xla { template <typename T> using StatusOr = ::absl::StatusOr<T>; }
@@ -34,8 +49,13 @@ INCLUDED_BY_TENSORFLOW = ("external/highwayhash", "external/farmhash_archive/src
 """Folders of TensorFlow's `include/` from which its own headers include, though they are not on its path."""
 
 
-def write_forwarding_headers(tensorflow: TensorFlowHere, folder: Path) -> None:
+def write_forwarding_headers(tensorflow: TensorFlowHere, folder: Path, *, gpu: bool) -> None:
     """Write into `folder` the headers that TensorFlow no longer has where Horovod includes them.
+
+    Args:
+        tensorflow: the one to compile against.
+        folder: it has to come before TensorFlow's own on the path of quoted includes, that is: -iquote.
+        gpu: whether the build is for GPUs.
 
     Raises:
         HorovodError: this TensorFlow has one of them in no place that is known here.
@@ -47,15 +67,18 @@ def write_forwarding_headers(tensorflow: TensorFlowHere, folder: Path) -> None:
         if new is None:
             raise HorovodError(
                 f"expected xla/{candidates[0]} among TensorFlow's headers, but {tensorflow.distribution} "
-                f"{tensorflow.version} has none; Horovod 0.28.1 cannot be built for it: use TensorFlow 2.16 to 2.21"
+                f"{tensorflow.version} has none; Horovod 0.28.1 cannot be built for it: use TensorFlow 2.21"
             )
         header = folder / "tensorflow/compiler/xla" / old
         header.parent.mkdir(parents=True, exist_ok=True)
         without_status = old == BUILDER and not (tensorflow.include / "xla/statusor.h").exists()
         header.write_text(f'#include "xla/{new}"\n{STATUS_OR if without_status else ""}')
+    if gpu:
+        (folder / "tensorflow/compiler/xla" / STREAM).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "tensorflow/compiler/xla" / STREAM).write_text(STREAM_VALUE)
 
 
-def include_folders(tensorflow: TensorFlowHere, forwarding: Path) -> list[Path]:
-    """The folders that Horovod's compilation needs on its include path beside those that it finds itself."""
-    own = [tensorflow.include / name for name in INCLUDED_BY_TENSORFLOW]
-    return [forwarding, *(folder for folder in own if folder.is_dir())]
+def include_folders(tensorflow: TensorFlowHere) -> list[Path]:
+    """The folders of TensorFlow that Horovod's compilation needs on its include path, beside the one it finds."""
+    folders = [tensorflow.include / name for name in INCLUDED_BY_TENSORFLOW]
+    return [folder for folder in folders if folder.is_dir()]

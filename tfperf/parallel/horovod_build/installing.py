@@ -38,9 +38,9 @@ class Wanted:
     mpi: bool = False
     nccl: bool = False
 
-    def is_met_by(self, horovod: InstalledHorovod | None) -> bool:
+    def is_met_by(self, horovod: InstalledHorovod) -> bool:
         """Whether an installed Horovod works here and has all of it."""
-        if horovod is None or horovod.version != VERSION or horovod.problem is not None:
+        if horovod.version != VERSION or horovod.problem is not None:
             return False
         operations = {"gloo", *(["mpi"] if self.mpi else []), *(["nccl"] if self.nccl else [])}
         return operations <= set(horovod.built_with)
@@ -82,10 +82,10 @@ def install(
     Raises:
         HorovodError: this machine or environment cannot build or hold it; the message says what to install.
     """
-    with _one_line_for_disk(), locked(cache, say):
-        here = installed()
-        if wanted.is_met_by(here) and not rebuild:
-            assert here is not None  # it has just been asked
+    if not rebuild and (here := _working(wanted)):
+        return here, Source.HERE
+    with _one_line_for_disk(), locked(cache, say) as waited:
+        if waited and not rebuild and (here := _working(wanted)):
             return here, Source.HERE
         _check_environment()
         plan = _plan(check_fit(find_tensorflow()), wanted, say)
@@ -102,13 +102,19 @@ def install(
                 wheel = build(plan, cache, jobs, on_line)
         _install(wheel)
         here = installed()
-    if not wanted.is_met_by(here):
+    if here is None or not wanted.is_met_by(here):
+        found = f"it is {here}" if here else "it is not there"
         raise HorovodError(
-            f"Horovod was installed from {wheel}, but {here.problem if here else 'is not there'}; "
+            f"Horovod was installed from {wheel}, but {(here and here.problem) or found}; "
             "`tfperf horovod install --rebuild` builds it anew"
         )
-    assert here is not None  # else nothing would be met
     return here, source
+
+
+def _working(wanted: Wanted) -> InstalledHorovod | None:
+    """The Horovod of this environment if it works here and has what is wanted."""
+    here = installed()
+    return here if here and wanted.is_met_by(here) else None
 
 
 @contextlib.contextmanager

@@ -84,18 +84,26 @@ class Plan:
         return re.sub(r"[^\w.+-]", "_", "_".join(parts))
 
     def environment(
-        self, base: Mapping[str, str], tools: Path, include: Sequence[Path], library: Path, jobs: int
+        self,
+        base: Mapping[str, str],
+        *,
+        tools: Path,
+        forwarding: Path,
+        include: Sequence[Path],
+        library: Path,
+        jobs: int,
     ) -> dict[str, str]:
         """The environment of Horovod's build.
 
         Args:
             base: the environment to add to.
             tools: the folder into which pip has put setuptools, cmake and their like.
-            include: folders for the include path.
+            forwarding: a folder of headers that come before all others.
+            include: more folders for the include path.
             library: a folder with a library to link that the system does not have under the name asked for.
             jobs: how many files to compile at once.
         """
-        flags = [f"-I{folder}" for folder in include]
+        flags = [f"-iquote{forwarding}", *(f"-I{folder}" for folder in include)]
         environment = {name: value for name, value in base.items() if name not in NOT_INHERITED}
         environment |= {
             "HOROVOD_WITH_TENSORFLOW": "1",

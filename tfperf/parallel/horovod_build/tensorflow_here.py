@@ -11,10 +11,13 @@ from tfperf.errors import HorovodError
 __all__ = ["NEWEST_TRIED", "OLDEST", "TensorFlowHere", "check_fit", "find_tensorflow"]
 
 OLDEST = (2, 16)
-"""The first TensorFlow whose headers moved, so that Horovod 0.28.1 needs forwarding headers; before it needs none."""
+"""The oldest TensorFlow whose headers were tried. Those before it are left to Horovod's own build, which knows them."""
 
 NEWEST_TRIED = (2, 21)
 """The newest TensorFlow that Horovod 0.28.1 was built and run with."""
+
+WITHOUT_LLVM = (2, 19)
+"""The TensorFlow whose headers for XLA include one of LLVM that its wheel does not have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +75,11 @@ def check_fit(tensorflow: TensorFlowHere | None) -> TensorFlowHere:
         raise HorovodError(
             f"{wanted}, found {tensorflow.version}: for this one Horovod needs no help of ours; "
             "HOROVOD_WITH_TENSORFLOW=1 pip install --no-build-isolation horovod==0.28.1"
+        )
+    if tensorflow.minor_version == WITHOUT_LLVM:
+        raise HorovodError(
+            f"expected a TensorFlow that Horovod can be built for, found {tensorflow.version}, whose headers include "
+            "llvm/ADT/ArrayRef.h, which its wheel does not have; pip install tensorflow==2.21.*"
         )
     if not tensorflow.include.is_dir():
         raise HorovodError(

@@ -47,8 +47,8 @@ def keep(file: Path, cache: Path, key: str, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def locked(cache: Path, say: Callable[[str], object]) -> Iterator[None]:
-    """Be the only one of this user's installs while the block runs: the others wait.
+def locked(cache: Path, say: Callable[[str], object]) -> Iterator[bool]:
+    """Be the only one of this user's installs while the block runs; give whether another one had to be waited for.
 
     A build takes all cores, and two installs into one environment would write the same files. The lock ends
     with its process, however that ends.
@@ -64,9 +64,11 @@ def locked(cache: Path, say: Callable[[str], object]) -> Iterator[None]:
             f"expected to write to the cache {cache}: {error.strerror}; set TFPERF_CACHE to a folder of your own"
         ) from error
     with file:
+        waited = False
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            waited = True
             say("another `tfperf horovod install` is at work; waiting for it")
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield waited

@@ -29,7 +29,9 @@ K = keras.optimizers
 C = hvd.callbacks
 
 # Goes with the first TensorFlow whose EagerTensor.__array__ takes `copy`.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:__array__ implementation doesn't accept a copy keyword:DeprecationWarning"
+)
 
 
 def everywhere(value: Any) -> list[Any]:
@@ -266,59 +268,72 @@ def test_a_checkpoint_every_other_batch_of_the_best(folder: Path) -> None:
     best = C.CheckpointCallback(str(folder / "best_{epoch}.keras"), monitor="loss", save_best_only=True)
     fit(model, [*C.default(), every, best], epochs=2)
     everywhere(None)
-    assert sorted(file.name for file in folder.iterdir()) == ["batch_2.weights.h5", "batch_4.weights.h5", "best_1.keras"]
+    assert sorted(file.name for file in folder.iterdir()) == [
+        "batch_2.weights.h5",
+        "batch_4.weights.h5",
+        "best_1.keras",
+    ]
 
 
 FRESH = """
     import json, sys
     sys.modules.update({"horovod": None, "tfperf": None})  # neither can be imported
     import keras, numpy as np
-    model = keras.models.load_model(sys.argv[1])
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    assert type(optimizer) is keras.optimizers.Adam, type(optimizer)
-    data = np.load(sys.argv[2])
-    iterations = int(optimizer.iterations)
-    model.train_on_batch(data["x"], data["y"])
-    np.savez(sys.argv[3], *[v.numpy() for v in model.trainable_variables])
-    print(json.dumps({"iterations": iterations, "config": optimizer.get_config()}))
+    data = np.load(sys.argv[1])
+    told = []
+    for saved, out in zip(sys.argv[2::2], sys.argv[3::2]):
+        model = keras.models.load_model(saved)
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        assert type(optimizer) is keras.optimizers.Adam, type(optimizer)
+        told.append([int(optimizer.iterations), optimizer.get_config()])
+        model.train_on_batch(data["x"], data["y"])
+        np.savez(out, *[v.numpy() for v in model.trainable_variables])
+    print(json.dumps(told))
 """
 
 
-@pytest.mark.parametrize("optimizer", ["plain", "accumulates", "loss_scale"])
-def test_saved_and_trained_further(optimizer: str, folder: Path) -> None:
+def trained_for_two_batches(kind: str) -> keras.Model:
+    optimizer = hvd.DistributedOptimizer(K.Adam(0.05, gradient_accumulation_steps=2 if kind == "accumulates" else None))
+    model = dense_net()
+    outer = K.LossScaleOptimizer(optimizer) if kind == "loss_scale" else optimizer
+    train_on_batch(model, outer, "mse", [share(batch) for batch in batches(2)])
+    return model
+
+
+def train_in_a_fresh_python(models: dict[str, keras.Model], folder: Path, x: Any, y: Any) -> Any:
+    """Save models, and train each by one batch where neither Horovod nor tfperf can be imported; what that tells."""
+    np.savez(folder / "data.npz", x=x, y=y)
+    for kind, model in models.items():
+        model.save(folder / f"{kind}.keras")
+    files = [str(folder / name) for kind in models for name in (f"{kind}.keras", f"{kind}.npz")]
+    command = [sys.executable, "-c", textwrap.dedent(FRESH), str(folder / "data.npz"), *files]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
+    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else done.stderr
+
+
+def test_saved_and_trained_further(folder: Path) -> None:
     """A saved model is Keras's own: a fresh Python without Horovod trains it as `hvd.load_model` does on all ranks."""
+    models = {kind: trained_for_two_batches(kind) for kind in ("plain", "accumulates", "loss_scale")}
+    *_, (x, y) = batches(3)
+    told = train_in_a_fresh_python(models, folder, x, y) if hvd.rank() == 0 else None
+    inner = [getattr(model.optimizer, "inner_optimizer", model.optimizer) for model in models.values()]
+    assert hvd.broadcast_object(told) == [
+        [2, inner[0].get_config()],
+        [1, inner[1].get_config()],
+        [2, inner[2].get_config()],
+    ]
 
-    def make() -> Any:
-        return K.Adam(0.05, gradient_accumulation_steps=2 if optimizer == "accumulates" else None)
-
-    *data, last = batches(3)
-    model, loss = dense_net(), "mse"
-    start = start_of_rank_0(model)
-    wrapped = hvd.DistributedOptimizer(make())
-    train_on_batch(
-        model, K.LossScaleOptimizer(wrapped) if optimizer == "loss_scale" else wrapped, loss, list(map(share, data))
-    )
-    saved, told = folder / "model.keras", None
-    if hvd.rank() == 0:
-        model.save(saved)
-        np.savez(folder / "data.npz", x=last[0], y=last[1])
-        fresh = [sys.executable, "-c", textwrap.dedent(FRESH), *map(str, (saved, folder / "data.npz", folder / "out.npz"))]
-        done = subprocess.run(fresh, capture_output=True, text=True, timeout=90, check=False)
-        told = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"error": done.stderr}
-    told = hvd.broadcast_object(told)
-    assert told == {"iterations": 1 if optimizer == "accumulates" else 2, "config": wrapped.get_config()}
-    with np.load(folder / "out.npz") as file:
-        reference = [file[name] for name in file.files]
-
-    loaded = hvd.load_model(saved)
-    before = [np.asarray(v.numpy()) for v in loaded.optimizer.variables]
-    state = [np.asarray(v.numpy()) for v in model.optimizer.variables]
-    loaded.train_on_batch(*share(last))
-    assert_same([weights_of(loaded)], [reference])
-    # accumulators on their way to an update are rank 0's, as saved
-    kept = [np.array_equal(a, b) for a, b in zip(before, state, strict=True)]
-    assert everywhere(all(kept))[0]
-    assert not np.array_equal(weights_of(model)[0], start[0])
+    for kind, model in models.items():
+        with np.load(folder / f"{kind}.npz") as file:
+            reference = [file[name] for name in file.files]
+        loaded = hvd.load_model(folder / f"{kind}.keras")
+        state = zip(loaded.optimizer.variables, model.optimizer.variables, strict=True)
+        kept = [np.array_equal(a.numpy(), b.numpy()) for a, b in state]
+        loaded.train_on_batch(*share((x, y)))
+        assert_same([weights_of(loaded)], [reference])
+        assert everywhere(all(kept)) == [True, True], kind
+        moved = not np.array_equal(weights_of(model)[0], weights_of(loaded)[0])
+        assert everywhere(moved) == [kind != "accumulates"] * 2
 
 
 def test_load_model_takes_options(folder: Path) -> None:

@@ -3,6 +3,7 @@
 For each way to train and each kind of optimizer; the mutants without the exchange of gradients fail the same check.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +11,17 @@ import keras
 import pytest
 import tensorflow as tf
 from comparing import (
-    LOOPS,
     assert_same,
     batches,
     check_training,
     dataset_of,
     dense_net,
+    fit,
     one_process,
     share,
     start_of_rank_0,
     train_on_batch,
+    untraced,
     weights_of,
 )
 
@@ -120,10 +122,25 @@ def test_steps_per_execution() -> None:
     assert model.optimizer.reductions == 6
 
 
-def test_an_eager_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = LOOPS["fit"]
-    monkeypatch.setitem(LOOPS, "fit", lambda *arguments: loop(*arguments, run_eagerly=True))
-    check_training("fit", OPTIMIZERS["adam"])
+def test_an_eager_fit_from_one_start() -> None:
+    """Without a trace, the first gradient is computed before the optimizer is called: a callback broadcasts earlier."""
+    model, data, loss = dense_net(), batches(), keras.losses.MeanSquaredError()
+    reference = one_process(dense_net, start_of_rank_0(model), K.Adam(0.05), loss, data)
+    model.compile(hvd.DistributedOptimizer(K.Adam(0.05)), loss, run_eagerly=True)
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback()]
+    model.fit(dataset_of([share(batch) for batch in data]), shuffle=False, verbose=0, callbacks=callbacks)
+    assert_same([weights_of(model)], reference and reference[-1:])
+
+
+@pytest.mark.parametrize("loop", ["fit", "loop"])
+def test_an_eager_start_apart_is_told(loop: str) -> None:
+    """Weights are equal after the first step all the same."""
+    model, data, loss = dense_net(), [share(batch) for batch in batches()], keras.losses.MeanSquaredError()
+    optimizer = hvd.DistributedOptimizer(K.Adam(0.05))
+    train = functools.partial(fit, run_eagerly=True) if loop == "fit" else untraced
+    with pytest.warns(UserWarning, match="ranks had different weights"):
+        history = train(model, optimizer, loss, data)
+    assert_same(history)
 
 
 def test_apply_gradients() -> None:

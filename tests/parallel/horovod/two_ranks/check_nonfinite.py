@@ -1,5 +1,6 @@
 """A gradient that is not finite on one rank: all ranks leave the update out together, and train on."""
 
+import itertools
 from typing import Any
 
 import keras
@@ -42,7 +43,7 @@ def trained(make: Any, data: list[Batch], **options: Any) -> tuple[keras.Model, 
 
 def moved(history: list[list[np.ndarray]]) -> list[bool]:
     """Which step moved a weight."""
-    pairs = zip(history, history[1:], strict=False)
+    pairs = itertools.pairwise(history)
     return [any(not np.array_equal(a, b) for a, b in zip(one, two, strict=True)) for one, two in pairs]
 
 

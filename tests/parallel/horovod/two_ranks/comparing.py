@@ -1,7 +1,7 @@
 """Nets, batches and loops for the checks, and the comparison of what all ranks have with what one process has."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -107,9 +107,14 @@ def tf_function(model: keras.Model, optimizer: Any, loss: Any, data: list[Batch]
     return _loop(model, optimizer, loss, data, tf.function)
 
 
-def eager(model: keras.Model, optimizer: Any, loss: Any, data: list[Batch]) -> History:
-    optimizer.build(model.trainable_variables)
+def untraced(model: keras.Model, optimizer: Any, loss: Any, data: list[Batch]) -> History:
     return _loop(model, optimizer, loss, data, lambda step: step)
+
+
+def eager(model: keras.Model, optimizer: Any, loss: Any, data: list[Batch]) -> History:
+    """Without a trace the first gradient would come before the broadcast, so the optimizer is built first."""
+    optimizer.build(model.trainable_variables)
+    return untraced(model, optimizer, loss, data)
 
 
 LOOPS = {"train_on_batch": train_on_batch, "fit": fit, "tf.function": tf_function, "eager": eager}
@@ -207,9 +212,3 @@ def check_same_state(optimizer: Any) -> None:
     """The optimizer's own variables are the same on all ranks; gradients on their way to an update may differ."""
     state = [v.numpy() for v in optimizer.variables if "gradient_accumulator" not in v.path]
     assert_same([[np.asarray(value) for value in state]])
-
-
-def infinite(values: list[Any]) -> Iterator[Any]:
-    """The values again and again."""
-    while True:
-        yield from values
