@@ -175,7 +175,8 @@ def run_workers(recipe: Recipe) -> tuple[list[dict], list, list]:
         command += ["--host-discovery-script", str(script), sys.executable, __file__]
         command += [*sys.argv[1:], "--json", str(folder / "worker.json")]
         with (folder / "output").open("w+") as output:
-            code = run_to_end(command, os.environ | {NOTES: scratch}, output)
+            # TMPDIR: what killed workers leave behind goes with the folder
+            code = run_to_end(command, os.environ | {NOTES: scratch, "TMPDIR": scratch}, output)
             if code != 0:
                 output.seek(0)
                 raise TfperfError(f"the workers failed, {code}: {' | '.join(output.read().splitlines()[-3:])}")
