@@ -19,7 +19,7 @@ from tfperf.errors import TfperfError
 from tfperf.parallel.spark import Notes, Training, check_requirements, is_private, requirements, set_weights
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "mnist_spark.py"
-DEADLINE = 280
+DEADLINE = 500
 """Seconds after which a process is killed; it means a hang, not a speed."""
 
 

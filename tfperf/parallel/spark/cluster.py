@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -137,10 +138,8 @@ class SparkCluster:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
 
-        log_level = logging.getLogger().level
+        _import_tensorflow_on_spark()
         listen_on_loopback_only()
-        logging.getLogger().setLevel(log_level)  # importing TensorFlowOnSpark makes every library tell every step
-        logging.getLogger("tensorflowonspark").setLevel(logging.CRITICAL)  # Java's stacks; `job` says what failed
         threads = max(1, (os.cpu_count() or 1) // self.nodes)
         settings = {
             "spark.master": f"local-cluster[{self.nodes},1,{EXECUTOR_MEMORY}]",
@@ -218,6 +217,16 @@ _ERROR = re.compile(r"^(?:\[\d+\]<stderr>:)?([\w.]*(?:Error|Exception)\b: .+)$",
 
 _FOLLOW_UPS = ("horovod.common.exceptions.HorovodInternalError", "org.", "java.")
 """Errors that other workers have after the first one failed."""
+
+
+def _import_tensorflow_on_spark() -> None:
+    """Import it for the first time without what it says about itself, and without the logs that it turns on."""
+    root = logging.getLogger()
+    level = root.level
+    with warnings.catch_warnings(category=UserWarning, action="ignore"):  # of pkg_resources
+        import tensorflowonspark.TFCluster  # noqa: F401
+    root.setLevel(level)
+    logging.getLogger("tensorflowonspark").setLevel(logging.CRITICAL)  # Java's stacks; `job` says what failed
 
 
 def _one_line(error: object) -> str:
