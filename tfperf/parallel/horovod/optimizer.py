@@ -54,7 +54,7 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
         optimizer: a Keras 3 optimizer; a LossScaleOptimizer too, and `compile` may put one around the result.
         name: of the exchanges, the same on each rank; None: a name of its own.
         compression: `hvd.Compression.none`, or `hvd.Compression.fp16` to send half the bytes.
-        op: `hvd.Average`, `hvd.Sum` or `hvd.Adasum` of the gradients.
+        op: `hvd.Average`, `hvd.Sum` or, over MPI, `hvd.Adasum` of the gradients.
         sparse_as_dense: exchange gradients of embeddings as dense tensors. Sparse ones are gathered, and Horovod
             cannot gather from a rank that has run out of batches: it ends with an error of its own.
         gradient_predivide_factor: with `hvd.Average`, divide by this before the sum, and by size / this after it.
@@ -71,7 +71,7 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
         `optimizer`, with `reductions` and `skipped_steps` (integers) and `register_local_var(variable)`.
 
     Raises:
-        HorovodError: `hvd.init()` was not called, or Keras is not on TensorFlow.
+        HorovodError: `hvd.init()` was not called, Keras is not on TensorFlow, or Adasum was asked for without MPI.
         TypeError: not a Keras 3 optimizer.
         ValueError: it is distributed already, or an option is out of its range.
     """
@@ -306,6 +306,8 @@ def _check_options(optimizer: Any, op: int, factor: float, groups: int) -> None:
         raise ValueError("expected an optimizer that is not distributed yet; wrap it once")
     if op not in (hvd.Average, hvd.Sum, hvd.Adasum):
         raise ValueError(f"expected op to be hvd.Average, hvd.Sum or hvd.Adasum, received {op!r}")
+    if op == hvd.Adasum and not hvd.mpi_enabled():
+        raise HorovodError("expected Horovod over MPI for op=hvd.Adasum, it runs over Gloo; use op=hvd.Average")
     if factor != 1.0 and op != hvd.Average:
         raise ValueError("expected gradient_predivide_factor only with op=hvd.Average")
     if not isinstance(groups, int) or groups < 1:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
+from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod_build.build_log import first_error
 from tfperf.parallel.horovod_build.building import build
 from tfperf.parallel.horovod_build.child import follow
 from tfperf.parallel.horovod_build.installed import InstalledHorovod, installed
 from tfperf.parallel.horovod_build.libraries import find_mpi, find_nccl
-from tfperf.parallel.horovod_build.plan import VERSION, Plan, usable_cores
+from tfperf.parallel.horovod_build.plan import VERSION, Plan
 from tfperf.parallel.horovod_build.progress import showing_progress
 from tfperf.parallel.horovod_build.tensorflow_here import NEWEST_TRIED, TensorFlowHere, check_fit, find_tensorflow
 from tfperf.parallel.horovod_build.toolchain import check_make, find_compiler

@@ -13,7 +13,7 @@ from tfperf.parallel.horovod_build.libraries import Mpi, Nccl
 from tfperf.parallel.horovod_build.tensorflow_here import TensorFlowHere
 from tfperf.parallel.horovod_build.toolchain import Compiler
 
-__all__ = ["VERSION", "Plan", "usable_cores"]
+__all__ = ["VERSION", "Plan"]
 
 VERSION = "0.28.1"
 """The Horovod that is built."""
@@ -136,13 +136,6 @@ class Plan:
             rpath = "-Wl,-rpath,$ORIGIN/../../nvidia/nccl/lib"
             changes["LDFLAGS"] = f"{base.get('LDFLAGS', '')} {rpath}".strip()
         return changes
-
-
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _processor() -> tuple[str, ...]:

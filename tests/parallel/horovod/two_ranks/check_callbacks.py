@@ -383,4 +383,5 @@ def test_config_is_the_plain_one(name: str) -> None:
     theirs = K.serialize(optimizer)
     assert theirs | {"registered_name": None} == K.serialize(plain)
     assert isinstance(optimizer, kind)
-    assert type(K.deserialize(theirs)) is kind
+    # Keras 3.15 reads no Lamb, its own either
+    assert type(K.deserialize(theirs)) is type(K.deserialize(K.serialize(plain)))
