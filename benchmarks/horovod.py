@@ -1,14 +1,15 @@
 """What does training through tfperf.parallel.horovod cost, and what do more ranks buy, on this machine?
 
-    python benchmarks/horovod.py            # about 12 minutes; leave the machine alone meanwhile
-    python benchmarks/horovod.py --quick    # about 3 minutes, rougher
+    python benchmarks/horovod.py            # about 15 minutes; leave the machine alone meanwhile
+    python benchmarks/horovod.py --quick    # about 4 minutes, rougher
     python benchmarks/horovod.py --json figures.json
 
-In one run of two ranks with one thread each, taking turns, it measures
+In one run, taking turns, on ranks of one thread that keep to a core each, it measures
 
 - `fit` with hvd.DistributedOptimizer against a loop written by hand around Horovod's DistributedGradientTape,
-- two ranks against one rank alone, and against one process with two threads, on resnet18,
-- allreduce from 1 KB to 64 MB, with the latency (alpha) and the time per byte (beta) that fit it best.
+- allreduce from 1 KB to 64 MB, with the latency (alpha) and the time per byte (beta) that fit it best,
+- on resnet18, two ranks against one process of one thread, against one of two threads, both without Horovod,
+  and against the same two ranks when they exchange nothing: what this machine has to give.
 
 Exit code 0: `fit` costs at most 2 %, and two ranks train at least 1.9 times the images of one. 1: not so.
 """
@@ -38,16 +39,18 @@ from tfperf.measure.words import format_bytes, format_seconds
 MOST_COST = 0.02  # of fit, as a share of the loop by hand
 LEAST_SPEED_UP = 1.9  # of two ranks against one, each with one thread
 BATCH = 32  # images of each rank
-STEPS = {"resnet18": 8, "mnist_cnn": 100}  # of one epoch of fit, and of one turn of the loop
-SCALING_BATCH = 64
-SCALING_STEPS = 2
+STEPS = {"resnet18": 16, "mnist_cnn": 200}  # of one fit, whose start and end have a price, and of one turn of the loop
+SCALING_BATCH = 128  # the source's 256 on two devices
+SCALING_CYCLE = "10"  # ms between two looks of Horovod for work; its 1 ms took 10 % of a core of each rank
 SIZES = [2**exponent for exponent in range(10, 27, 2)]  # bytes: 1 KiB to 64 MiB
 TURN_SECONDS = 0.2  # about as long as one turn of allreduces
-TIME_LIMITS = {"resnet18": 240.0, "mnist_cnn": 60.0, "scaling": 240.0, "allreduce": 90.0}
+TIME_LIMITS = {"resnet18": 360.0, "mnist_cnn": 90.0, "scaling": 300.0, "allreduce": 60.0}
 QUICK_SHARE = 0.2
-DEADLINE = 1800.0
+DEADLINE = 1200.0
 
 Function = Callable[[], Any]
+Measure = Callable[..., Any]
+Found = tuple[tuple[Comparison, ...], dict[str, Any]]
 console = Console(highlight=False)
 
 
@@ -113,16 +116,16 @@ def loop_by_hand(model: str) -> Function:
     return epoch
 
 
-def training_steps(*, distributed: bool) -> Function:
-    """Some training steps of resnet18 as fit takes them."""
+def training_step(*, distributed: bool) -> Function:
+    """One training step of resnet18 as fit takes it."""
     import tfperf.parallel.horovod as hvd
 
     net = compiled("resnet18")
     if distributed:
         hvd.DistributedOptimizer(net.optimizer)
     net.make_train_function()
-    batches = iter(data(SCALING_BATCH, SCALING_STEPS).repeat())
-    return lambda: [net.train_function(batches) for _ in range(SCALING_STEPS)]
+    batches = iter(data(SCALING_BATCH, 1).repeat())
+    return lambda: net.train_function(batches)
 
 
 def allreduces(size: int, repeats: int) -> Function:
@@ -150,19 +153,13 @@ def repeats_for_a_turn(size: int) -> int:
     return int(horovod.broadcast_object(max(3, round(5 * TURN_SECONDS / (time.perf_counter() - start)))))
 
 
-def as_rank(path: Path, share: float) -> None:
-    """What each rank does; rank 0 measures and writes the result."""
-    # One thread for operations and one to run them beside the caller's was seen to use 1.45 cores, so: one core.
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[int(os.environ["HOROVOD_LOCAL_RANK"]) % len(cores)]})
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(1)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+def as_rank(path: Path, share: float, part: str) -> None:
+    """What each rank does in one part of the run; rank 0 measures and writes the result."""
+    keep_to_core(int(os.environ["HOROVOD_LOCAL_RANK"]))
+    set_threads(1)
     import tfperf.parallel.horovod as hvd
 
     hvd.init()
-    comparisons, facts = [], {}
 
     def measure(title: str, ours: dict[str, Function], alone: dict[str, Function] | None = None) -> Comparison | None:
         def lesson(called: dict[str, Function]) -> Comparison:
@@ -170,35 +167,46 @@ def as_rank(path: Path, share: float) -> None:
             print(f"{title}: {', '.join([*(alone or {}), *called])}: at most {limit:.0f} s", flush=True)
             return compare({**(alone or {}), **called}, time_limit=limit, margin=0.01)
 
-        found = hvd.lead(ours, lesson)
-        if found is not None:
-            comparisons.append(found)
-        return found
+        return hvd.lead(ours, lesson)
 
+    found = PARTS[part](measure)
+    if found is not None:
+        comparisons, facts = found
+        environment = Environment.here()
+        write_result(path, Result(name="horovod", environment=environment, comparisons=comparisons, facts=facts))
+
+
+def measure_costs(measure: Measure) -> Found | None:
+    """Our fit beside the loop by hand, and allreduce by size."""
+    comparisons = []
     for model in STEPS:
-        ways = {
-            f"{model}, loop by hand": loop_by_hand(model),
-            f"{model}, fit": fit(model, callbacks=False),
-            f"{model}, fit with the default callbacks": fit(model, callbacks=True),
-        }
-        measure(model, ways)
-
-    with two_threads() as other:
-        alone = {"1 rank, 1 thread": training_steps(distributed=False), "1 process, 2 threads": other}
-        measure("scaling", {"2 ranks, 1 thread each": training_steps(distributed=True)}, alone)
-        if hvd.rank() == 0:
-            facts |= {f"cores used: {name}": cores_used(step) for name, step in alone.items() if step is not other}
-
+        ways = {f"{model}, loop by hand": loop_by_hand(model), f"{model}, fit": fit(model, callbacks=False)}
+        if model == "mnist_cnn":  # with resnet18, the broadcast of its weights for so short a fit would be all one sees
+            ways[f"{model}, fit with the default callbacks"] = fit(model, callbacks=True)
+        comparisons.append(measure(model, ways))
     repeats = {size: repeats_for_a_turn(size) for size in SIZES}
     found = measure("allreduce", {format_bytes(size): allreduces(size, repeats[size]) for size in SIZES})
     if found is None:
-        return
+        return None
     seconds = {size: m.median / repeats[size] for size, m in zip(SIZES, found.measurements, strict=True)}
-    facts |= {f"allreduce of {format_bytes(size)}: seconds": value for size, value in seconds.items()}
     alpha, beta = latency_and_time_per_byte(seconds)
+    facts: dict[str, Any] = {f"allreduce of {format_bytes(size)}: seconds": value for size, value in seconds.items()}
     facts |= {"allreduce: alpha, seconds": alpha, "allreduce: beta, seconds per byte": beta}
-    environment = Environment.here()
-    write_result(path, Result(name="horovod", environment=environment, comparisons=tuple(comparisons), facts=facts))
+    return (*comparisons, found), facts
+
+
+def measure_scaling(measure: Measure) -> Found | None:
+    """Two ranks beside one process, of one thread and of two."""
+    with Server(threads=1) as one, Server(threads=2) as two:
+        alone = {"1 process, 1 thread": one.train, "1 process, 2 threads": two.train}
+        ways = {"2 ranks, no exchange": training_step(distributed=False), "2 ranks": training_step(distributed=True)}
+        found = measure("scaling", ways, alone)
+        if found is None:
+            return None
+        return (found,), {f"cores used: {name}": server.cores for name, server in zip(alone, (one, two), strict=True)}
+
+
+PARTS: dict[str, Callable[[Measure], Found | None]] = {"costs": measure_costs, "scaling": measure_scaling}
 
 
 def latency_and_time_per_byte(seconds: dict[int, float]) -> tuple[float, float]:
@@ -210,53 +218,75 @@ def latency_and_time_per_byte(seconds: dict[int, float]) -> tuple[float, float]:
     return float(alpha), float(beta)
 
 
-def cores_used(function: Function) -> float:
-    """CPU seconds per second while this process runs the function: proof of the number of threads."""
-    cpu, wall = time.process_time(), time.perf_counter()
-    function()
-    return (time.process_time() - cpu) / (time.perf_counter() - wall)
+class Server:
+    """A process without Horovod, started by rank 0, that trains on request: threads are settled when TensorFlow starts.
 
+    Attributes:
+        cores: CPU seconds for each second of the last training step; proof of the number of threads.
+    """
 
-class two_threads:  # noqa: N801 - used as a with statement
-    """A process with two threads that trains on request; threads are settled when TensorFlow starts."""
+    def __init__(self, threads: int) -> None:
+        """Prepare it; it starts when entered."""
+        self.threads, self.cores = threads, 0.0
+        self.process: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Function:
-        if os.environ["HOROVOD_RANK"] != "0":
-            return lambda: None
-        environment = {name: value for name, value in os.environ.items() if "HOROVOD" not in name}
-        environment |= {"OMP_NUM_THREADS": "2", "TF_NUM_INTRAOP_THREADS": "2", "TF_NUM_INTEROP_THREADS": "2"}
-        command = [sys.executable, "-P", __file__, "--serve"]
-        self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-        self.ask()
-        return self.ask
+    def __enter__(self) -> "Server":
+        if os.environ["HOROVOD_RANK"] == "0":
+            count = str(self.threads)
+            names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+            environment = {name: value for name, value in os.environ.items() if "HOROVOD" not in name}
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", __file__, "--serve", count],
+                env=environment | dict.fromkeys(names, count),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+            )
+        return self
 
-    def ask(self) -> None:
-        """Have it train, and wait until it has."""
+    def train(self) -> None:
+        """Have it train one step, and wait until it has."""
+        assert self.process is not None
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("train\n")
-        if self.process.stdout.readline() != "done\n":
-            raise MeasurementError("the process with two threads ended; run it alone with --serve to see why")
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise MeasurementError("the process without Horovod ended; run it with --serve 1 to see why")
+        self.cores = float(answer)
 
     def __exit__(self, *_: object) -> None:
-        if os.environ["HOROVOD_RANK"] == "0":
+        if self.process is not None:
             self.process.kill()
             self.process.wait()
 
 
-def serve() -> None:
-    """Be that process: each line of standard input is a request to train."""
+def serve(threads: int) -> None:
+    """Be that process: each line of standard input is a request to train; answers with the cores it used."""
     os.sched_setaffinity(0, range(os.cpu_count() or 1))  # rank 0, which starts it, keeps to one core
+    if threads == 1:
+        keep_to_core(0)
+    set_threads(threads)
+    step = training_step(distributed=False)
+    for _ in sys.stdin:
+        cpu, wall = time.process_time(), time.perf_counter()
+        step()
+        print((time.process_time() - cpu) / (time.perf_counter() - wall), flush=True)
+
+
+def keep_to_core(index: int) -> None:
+    """Pin this process: TensorFlow with one thread each within and between operations was seen to use 1.45 cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[index % len(cores)]})
+
+
+def set_threads(count: int) -> None:
+    """Settle the threads of TensorFlow, before its first operation."""
     import tensorflow as tf
 
-    tf.config.threading.set_intra_op_parallelism_threads(2)
-    tf.config.threading.set_inter_op_parallelism_threads(2)
-    steps = training_steps(distributed=False)
-    for _ in sys.stdin:
-        steps()
-        print("done", flush=True)
+    tf.config.threading.set_intra_op_parallelism_threads(count)
+    tf.config.threading.set_inter_op_parallelism_threads(count)
 
 
 # ---------------------------------------------------------------- what they found
@@ -264,22 +294,24 @@ def serve() -> None:
 
 def verdicts(result: Result) -> Iterator[tuple[str, str, bool | None]]:
     """Each figure in words, its limit, and whether it holds; None: no limit was set."""
-    resnet, small, scaling, _ = result.comparisons
+    resnet, small, _, scaling = result.comparisons
     for comparison, model in ((resnet, "resnet18"), (small, "mnist_cnn")):
-        for way in ("fit", "fit with the default callbacks"):
+        for way in (m.name.removeprefix(f"{model}, ") for m in comparison.measurements[1:]):
             ratio = comparison.ratio(f"{model}, loop by hand", f"{model}, {way}")  # speed, so below 1 is a cost
             cost, low, high = (1 / value - 1 for value in (ratio.estimate, ratio.high, ratio.low))
             held = model == "resnet18" and way == "fit"
             words = f"{way} against the loop by hand, {model}: costs {cost:+.1%} [{low:+.1%}, {high:+.1%}]"
             yield words, f"at most {MOST_COST:.0%}" if held else "", cost <= MOST_COST if held else None
-    one = scaling.ratio("1 rank, 1 thread", "2 ranks, 1 thread each")
-    images = 2 * one.estimate  # two ranks train twice the images in each step
-    words = f"2 ranks of 1 thread against 1 rank of 1 thread, resnet18, {SCALING_BATCH} images a rank: {images:.2f}x"
-    words += f" [{2 * one.low:.2f}, {2 * one.high:.2f}]"
-    yield words, f"at least {LEAST_SPEED_UP}x", images >= LEAST_SPEED_UP
-    two = scaling.ratio("1 process, 2 threads", "2 ranks, 1 thread each")
-    words = f"2 ranks of 1 thread against 1 process of 2 threads: {2 * two.estimate:.2f}x"
-    yield f"{words} [{2 * two.low:.2f}, {2 * two.high:.2f}]", "", None
+    ways = {  # two ranks train twice the images in each step
+        "1 process of 1 thread": ("1 process, 1 thread", 2, LEAST_SPEED_UP),
+        "1 process of 2 threads": ("1 process, 2 threads", 2, None),
+        "the same without exchange": ("2 ranks, no exchange", 1, None),
+    }
+    for title, (baseline, factor, least) in ways.items():
+        ratio = scaling.ratio(baseline, "2 ranks")
+        images, low, high = (factor * value for value in (ratio.estimate, ratio.low, ratio.high))
+        words = f"2 ranks of 1 thread against {title}, resnet18: {images:.2f}x [{low:.2f}, {high:.2f}] the images/s"
+        yield words, f"at least {least}x" if least else "", images >= least if least else None
     alpha = float(result.facts["allreduce: alpha, seconds"])
     beta = float(result.facts["allreduce: beta, seconds per byte"])
     yield f"allreduce: alpha {format_seconds(alpha)}, 1/beta {1 / beta / 1e9:.2f} GB/s", "", None
@@ -289,7 +321,8 @@ def show(result: Result) -> bool:
     """Print everything; whether all limits hold."""
     from tfperf.report.tables import comparison_table
 
-    for comparison in result.comparisons[:-1]:
+    resnet, small, _, scaling = result.comparisons
+    for comparison in (resnet, small, scaling):
         console.print(comparison_table(comparison))
     times = allreduce_times(result)
     for size, seconds in times.items():
@@ -330,31 +363,39 @@ def draw(figure: Any, result: Result) -> None:
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="A fifth of the time.")] = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="Where the result goes, the plot beside it.")] = None,
-    server: Annotated[bool, typer.Option("--serve", hidden=True)] = False,
+    threads: Annotated[int | None, typer.Option("--serve", hidden=True)] = None,
+    part: Annotated[str, typer.Option(hidden=True)] = "costs",
     result_path: Annotated[Path | None, typer.Option("--result", hidden=True)] = None,
 ) -> None:
     """Measure Horovod training on this machine."""
-    share = QUICK_SHARE if quick else 1.0
-    if server:
-        serve()
+    if threads:
+        serve(threads)
         return
     if result_path:
-        as_rank(result_path, share)
+        as_rank(result_path, QUICK_SHARE if quick else 1.0, part)
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = json_path or Path(folder, "result.json")
-        ranks = [sys.executable, "-P", __file__, "--result", str(path.absolute()), *(["--quick"] if quick else [])]
-        command = [sys.executable, "-m", "tfperf", "launch", "-np", "2", "--threads", "1", *ranks]
-        try:
-            subprocess.run(command, check=True, timeout=DEADLINE)
-        except subprocess.CalledProcessError as error:
-            raise typer.Exit(error.returncode) from error
-        result = read_result(path)
+    costs, scaling = run_part("costs", quick, {}), run_part("scaling", quick, {"HOROVOD_CYCLE_TIME": SCALING_CYCLE})
+    comparisons = costs.comparisons + scaling.comparisons
+    result = costs.model_copy(update={"comparisons": comparisons, "facts": costs.facts | scaling.facts})
     if json_path:
         from tfperf.report.plots import save
 
+        write_result(json_path, result)
         save(json_path.with_suffix(".png"), lambda figure: draw(figure, result))
     raise typer.Exit(0 if show(result) else 1)
+
+
+def run_part(part: str, quick: bool, variables: dict[str, str]) -> Result:
+    """Launch two ranks for one part of the run; what rank 0 found."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "result.json")
+        ranks = [sys.executable, "-P", __file__, "--part", part, "--result", str(path), *(["--quick"] if quick else [])]
+        command = [sys.executable, "-m", "tfperf", "launch", "-np", "2", "--threads", "1", *ranks]
+        try:
+            subprocess.run(command, env=os.environ | variables, check=True, timeout=DEADLINE)
+        except subprocess.CalledProcessError as error:
+            raise typer.Exit(error.returncode) from error
+        return read_result(path)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import tfperf.parallel.horovod as hvd
 from tfperf.parallel.horovod import batches, learning_rate
 from tfperf.parallel.horovod.digests import differing_ranks
 from tfperf.parallel.horovod.meeting import name_ranks
-from tfperf.parallel.horovod.reduction import _split, all_finite
+from tfperf.parallel.horovod.reduction import _split, _split_by_size, all_finite
 
 
 class Ranks:
@@ -62,6 +62,17 @@ def test_groups_are_nearly_equal(number: int, groups: int) -> None:
     assert len(lists) == min(number, groups)
     assert min(sizes) >= 1
     assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=40), st.integers(1, 60))
+def test_groups_by_size_have_the_least_but_for_the_first(sizes: list[int], least: int) -> None:
+    positions = list(range(len(sizes)))
+    lists = _split_by_size(positions, sizes, least)
+    assert list(itertools.chain(*lists)) == positions
+    for part in lists[1:]:
+        total = sum(sizes[position] for position in part)
+        assert total >= least
+        assert total - sizes[part[0]] < least  # and no more than that takes
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=7))

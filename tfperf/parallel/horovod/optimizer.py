@@ -37,7 +37,7 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
     op: int = hvd.Average,
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
-    groups: int = 1,
+    groups: int | None = None,
     process_set: hvd.ProcessSet = hvd.global_process_set,
     average_aggregated_gradients: bool = True,
     local_layers: Iterable[keras.layers.Layer] | keras.layers.Layer = (),
@@ -58,7 +58,8 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
         sparse_as_dense: exchange gradients of embeddings as dense tensors. Sparse ones are gathered, and Horovod
             cannot gather from a rank that has run out of batches: it ends with an error of its own.
         gradient_predivide_factor: with `hvd.Average`, divide by this before the sum, and by size / this after it.
-        groups: exchanges for each update; one is least work, more may overlap with backpropagation.
+        groups: exchanges for each update; one is least work, more overlap with backpropagation. None: as many as
+            have 4 MiB of gradients each.
         process_set: the ranks that take part.
         average_aggregated_gradients: False: gradients of the micro-steps of an update are summed, as Horovod
             does by default, and not averaged, as Keras does.
@@ -295,7 +296,7 @@ def _innermost(optimizer: Any) -> Any:
     return optimizer
 
 
-def _check_options(optimizer: Any, op: int, factor: float, groups: int) -> None:
+def _check_options(optimizer: Any, op: int, factor: float, groups: int | None) -> None:
     if not hvd.is_initialized():
         raise HorovodError("expected hvd.init() before hvd.DistributedOptimizer; call it first thing")
     if keras.backend.backend() != "tensorflow":
@@ -310,8 +311,8 @@ def _check_options(optimizer: Any, op: int, factor: float, groups: int) -> None:
         raise HorovodError("expected Horovod over MPI for op=hvd.Adasum, it runs over Gloo; use op=hvd.Average")
     if factor != 1.0 and op != hvd.Average:
         raise ValueError("expected gradient_predivide_factor only with op=hvd.Average")
-    if not isinstance(groups, int) or groups < 1:
-        raise ValueError(f"expected groups to be a whole number from 1 on, received {groups!r}")
+    if groups is not None and (not isinstance(groups, int) or groups < 1):
+        raise ValueError(f"expected groups to be None or a whole number from 1 on, received {groups!r}")
 
 
 def _is_compiled_for_cpu() -> bool:

@@ -19,12 +19,16 @@ _EXCHANGED = {tf.float16, tf.float32, tf.float64}
 """Types of gradients that Horovod exchanges; others, bfloat16, travel as float32."""
 
 
+GROUP_BYTES = 2**22
+"""The least that an exchange is worth while backpropagation goes on: all of a small net is one group."""
+
+
 @dataclass(frozen=True)
 class Reduction:
     """How the gradients of all ranks become one.
 
-    Dense gradients of one type are exchanged as one group: Horovod starts it when all are there and
-    copies them into one buffer, which costs one negotiation for each update instead of one for each variable.
+    Dense gradients of one type are exchanged in groups: Horovod starts one when all of it are there and
+    copies it into one buffer, which costs one negotiation for each group instead of one for each variable.
     Sparse gradients are gathered, rows of all ranks one after the other.
     """
 
@@ -37,8 +41,8 @@ class Reduction:
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
     """Divides before the sum, and by size / factor after it: against overflow on the way."""
-    groups: int = 1
-    """Into how many groups the dense gradients of one type are split; more can overlap with backpropagation."""
+    groups: int | None = None
+    """Into how many groups the dense gradients of one type are split; None: each has at least `GROUP_BYTES`."""
     process_set: hvd.ProcessSet = hvd.global_process_set
     _exchanges: GraphExchanges = field(init=False, default_factory=lambda: GraphExchanges("an exchange of gradients"))
 
@@ -56,7 +60,11 @@ class Reduction:
             else:
                 by_type.setdefault(gradient.dtype, []).append(position)
         for dtype, positions in by_type.items():
-            for number, group in enumerate(_split(positions, self.groups)):
+            if self.groups is None:
+                groups = _split_by_size(positions, [_bytes(gradients[p]) for p in positions], GROUP_BYTES)
+            else:
+                groups = _split(positions, self.groups)
+            for number, group in enumerate(reversed(groups)):  # as backpropagation makes them
                 name = f"{self.name}_{dtype.name}_{number}"
                 reduced |= dict(zip(group, self._reduce([gradients[p] for p in group], name), strict=True))
         return [reduced[position] for position in range(len(gradients))]
@@ -146,3 +154,23 @@ def _split(positions: list[int], groups: int) -> list[list[int]]:
         lists.append(positions[start:end])
         start = end
     return lists
+
+
+def _split_by_size(positions: list[int], sizes: list[int], least: int) -> list[list[int]]:
+    """The positions in lists of at least so many bytes, in order; the first may have less.
+
+    Counted from the end, where backpropagation begins.
+    """
+    lists: list[list[int]] = []
+    room = 0
+    for position, size in zip(reversed(positions), reversed(sizes), strict=True):
+        if room <= 0:
+            lists.append([])
+            room = least
+        lists[-1].append(position)
+        room -= size
+    return [group[::-1] for group in reversed(lists)]
+
+
+def _bytes(gradient: tf.Tensor) -> int:
+    return int(gradient.shape.num_elements() or 0) * int(gradient.dtype.size)
