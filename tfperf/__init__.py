@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tfperf.cookbook import Flag, Recipe
     from tfperf.data import Dataset, load
     from tfperf.errors import TfperfError
+    from tfperf.exports import export, verify
     from tfperf.measure import Agreement, Benchmark, Comparison, Measurement, Ratio, Verdict, check_agreement, compare
     from tfperf.nets import get_net
 
@@ -26,8 +27,10 @@ __all__ = [
     "Verdict",
     "check_agreement",
     "compare",
+    "export",
     "get_net",
     "load",
+    "verify",
 ]
 
 _HOMES = {
@@ -35,8 +38,10 @@ _HOMES = {
     "Flag": "cookbook",
     "Recipe": "cookbook",
     "TfperfError": "errors",
+    "export": "exports",
     "get_net": "nets",
     "load": "data",
+    "verify": "exports",
 }
 """Public name -> the room it is loaded from; the others come from `measure`."""
 

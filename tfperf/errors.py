@@ -6,6 +6,7 @@
     ├── DataError               a data set is missing, corrupt or out of reach
     ├── MeasurementError        a measurement cannot be made, or cannot answer what was asked of it
     ├── ResultFileError         a result file cannot be read or written
+    ├── ExportError             a model cannot be read, exported or verified
     ├── HorovodError            Horovod is missing or cannot be built, or its ranks disagree
     └── RecipeError             a recipe is unknown, or its header or flags are wrong
 
@@ -13,7 +14,15 @@ A wrong argument to a function is a plain ValueError or TypeError, as everywhere
 The command line turns each of these into one line and exit code 2.
 """
 
-__all__ = ["DataError", "HorovodError", "MeasurementError", "RecipeError", "ResultFileError", "TfperfError"]
+__all__ = [
+    "DataError",
+    "ExportError",
+    "HorovodError",
+    "MeasurementError",
+    "RecipeError",
+    "ResultFileError",
+    "TfperfError",
+]
 
 BAD_INPUT = 2
 """Exit code after bad input, as POSIX shells and argparse have it."""
@@ -36,6 +45,10 @@ class MeasurementError(TfperfError):
 
 class ResultFileError(TfperfError):
     """A result file cannot be read or written."""
+
+
+class ExportError(TfperfError):
+    """A model cannot be read, exported or verified."""
 
 
 class HorovodError(TfperfError):

@@ -40,14 +40,18 @@ def writing_whole(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def writing_folder_whole(path: Path) -> Iterator[Path]:
-    """Fill a folder that appears at `path` complete, or not at all; one that stood there is replaced.
+def writing_folder_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
+    """Fill a folder that appears at `path` complete, or not at all.
 
     Gives the folder to write into: a temporary one beside `path`, renamed at the end. When the block
     raises, `path` keeps what it held before. Folders on the way to `path` are made.
 
+    Args:
+        path: of the folder.
+        replace: a folder that stands there; otherwise one that is not empty stays, and this fails.
+
     Raises:
-        OSError: the place is not writable, the disk is full, or `path` is a file.
+        OSError: the place is not writable, the disk is full, `path` is a file, or a folder that is to stay.
     """
     path = Path(path)
     if path.exists() and not path.is_dir():
@@ -61,7 +65,7 @@ def writing_folder_whole(path: Path) -> Iterator[Path]:
         for file in new.rglob("*"):
             _sync(file)
         old = aside / "old"
-        if path.exists():
+        if replace and path.exists():
             path.rename(old)  # a folder that is not empty cannot be renamed over
         try:
             new.rename(path)

@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from tfperf.cli.run_command import QUIET_LOG
+from tfperf.cli.quiet import QUIET_LOG
 
 __all__ = ["register"]
 

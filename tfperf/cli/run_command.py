@@ -10,13 +10,12 @@ from typing import NoReturn
 
 import typer
 
+from tfperf.cli.quiet import QUIET_LOG
+
 __all__ = ["register"]
 
 GRACE = 10.0
 """Seconds that a recipe has to end by itself after Ctrl-C or a failure of ours, before it is killed."""
-
-QUIET_LOG = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-"""TensorFlow's log of a healthy start is not part of the lesson; errors are. The user's own setting wins."""
 
 
 def register(app: typer.Typer) -> None:

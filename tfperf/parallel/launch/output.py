@@ -9,14 +9,6 @@ from typing import IO, TextIO
 
 __all__ = ["Relay", "say"]
 
-START_UP_NOISE = re.compile(
-    r"All log messages before absl::InitializeLog\(\) is called are written to STDERR"
-    r"|\] oneDNN custom operations are on\."
-    r"|\] Could not find cuda drivers on your machine, GPU will not be used"
-    r"|\] failed call to cuInit: .*\(303\)"  # 303: there is no driver's library to load
-)
-"""What TensorFlow 2.21 writes on each healthy start on a machine without a GPU; no variable silences it."""
-
 BROKEN_RING = re.compile(r"Horovod has been shut down|HorovodInternalError|Horovod background loop uncaught exception")
 """What a rank writes that fails because another one went away."""
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TextIO
 
 from tfperf.errors import HorovodError
-from tfperf.parallel.launch.output import START_UP_NOISE, Relay
+from tfperf.parallel.launch.output import Relay
+from tfperf.start_up_noise import START_UP_NOISE
 
 __all__ = ["Ended", "Failure", "Ranks", "first_cause", "ssh"]
 

@@ -1,0 +1,121 @@
+"""One function from named tensors to named tensors, whatever the net."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfperf.errors import ExportError
+from tfperf.exports.servable import Servable
+
+
+def structured(net, arrays):
+    """What the net itself answers, in the order of the servable's inputs."""
+    nest = arrays[0] if len(arrays) == 1 else keras.tree.pack_sequence_as(net.input, list(arrays))
+    return keras.tree.flatten(net(nest, training=False))
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_it_answers_as_the_net_does(net, batch):
+    servable = Servable.from_net(net)
+    arrays = servable.signature.random_inputs(batch, seed=3)
+    ours = servable.reference(arrays)
+    tolerance = 1e-2 if net.name == "half" else 1e-6
+    for a, b in zip(ours, structured(net, arrays), strict=True):
+        assert a.dtype == np.float32
+        np.testing.assert_allclose(a, tf.cast(b, tf.float32), atol=tolerance, rtol=tolerance)
+
+
+def test_a_mixed_net_computes_in_float32(net):
+    servable = Servable.from_net(net)
+    assert {form.dtype for form in servable.signature.outputs} == {"float32"}
+    types = {tensor.dtype for op in servable.trace().graph.get_operations() for tensor in op.outputs}
+    assert not types & {tf.bfloat16, tf.float16}
+    if net.name == "half":
+        assert net.layers[0].compute_dtype == "bfloat16"  # as it was
+
+
+def test_names_come_from_dictionaries_layers_and_inputs():
+    from tests.exports.conftest import as_lists, functional
+
+    two = Servable.from_net(functional()).signature
+    assert [form.name for form in two.inputs] == ["floats", "ids"]
+    assert [form.name for form in two.outputs] == ["logits", "pooled"]
+    lists = Servable.from_net(as_lists()).signature
+    assert [form.name for form in lists.inputs] == ["second", "first"]
+    assert [form.name for form in lists.outputs] == ["total", "dense"]
+
+
+def test_a_subclass_needs_an_example_or_a_call(pair):
+    net, example = pair
+    with pytest.raises(ExportError, match="example inputs"):
+        Servable.from_net(net)
+    servable = Servable.from_net(net, example)
+    assert [(form.name, form.dtype, form.shape) for form in servable.signature.inputs] == [
+        ("floats", "float32", (None, 2)),
+        ("ids", "int32", (None, 7)),
+    ]
+    ours = servable.reference([example["floats"], example["ids"]])
+    for a, b in zip(ours, net(example), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_preprocessing_and_softmax_are_part_of_it(small):
+    scale = keras.Sequential([keras.Input((5,), dtype="uint8", name="bytes"), keras.layers.Rescaling(1 / 255)])
+    servable = Servable.from_net(small).with_softmax().after(Servable.from_net(scale))
+    (form,) = servable.signature.inputs
+    assert (form.name, form.dtype) == ("bytes", "uint8")
+    x = np.arange(10, dtype="uint8").reshape(2, 5)
+    (ours,) = servable.reference([x])
+    np.testing.assert_allclose(ours, tf.nn.softmax(small(x / np.float32(255))), rtol=1e-6)
+    np.testing.assert_allclose(ours.sum(axis=1), 1, rtol=1e-6)
+
+
+def test_what_does_not_fit_together_is_refused(small):
+    ids = keras.Sequential([keras.Input((5,), dtype="int32"), keras.layers.Lambda(lambda x: x)])
+    with pytest.raises(ExportError, match=r"to give features .* It gives"):
+        Servable.from_net(small).after(Servable.from_net(ids))
+    with pytest.raises(ExportError, match="expected logits"):
+        Servable.from_net(ids).with_softmax()
+    with pytest.raises(TypeError, match=r"expected a keras\.Model"):
+        Servable.from_net("small")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ([], "expected 1 input arrays"),
+        ([np.ones((2, 4), "float32")], r"\(2, 4\)"),
+        ([np.ones((2, 5))], "float64"),
+        ([np.array([["a"] * 5])], "<U1"),
+    ],
+)
+def test_wrong_inputs_are_named(small, arrays, message):
+    with pytest.raises(ValueError, match=message):
+        Servable.from_net(small).reference(arrays)
+
+
+def test_a_saved_model_is_one_too(net, tmp_path):
+    servable = Servable.from_net(net)
+    servable.save(tmp_path / "saved")
+    again = Servable.from_saved_model(tmp_path / "saved")
+    assert again.name == tmp_path.name
+    assert {*again.signature.inputs} == {*servable.signature.inputs}
+    arrays = servable.signature.random_inputs(3)
+    ours = dict(zip([form.name for form in servable.signature.outputs], servable.reference(arrays), strict=True))
+    order = [servable.signature.inputs.index(form) for form in again.signature.inputs]
+    theirs = again.reference([arrays[index] for index in order])
+    for form, answer in zip(again.signature.outputs, theirs, strict=True):
+        np.testing.assert_allclose(answer, ours[form.name], rtol=1e-5, atol=1e-6)
+
+
+def test_an_unknown_signature_is_named(small, tmp_path):
+    Servable.from_net(small).save(tmp_path / "saved")
+    with pytest.raises(ExportError, match=r"one of the signatures .*serving_default.* Received: other"):
+        Servable.from_saved_model(tmp_path / "saved", "other")
+
+
+def test_two_inputs_of_one_name_are_told_apart():
+    from tfperf.exports.servable import _distinct
+
+    assert _distinct(["a", "a", "b/c"]) == ["a_0", "a_1", "b_c"]

@@ -1,0 +1,29 @@
+"""`tfperf verify`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfperf.cli.quiet import load_tensorflow
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def verify(
+        folder: Annotated[Path, typer.Argument(help="Of a version; of a net: its newest version.")],
+    ) -> None:
+        """Check that an export is what was written, and still answers what it answered."""
+        load_tensorflow()
+        from tfperf.exports import verify as check
+
+        found = check(folder)
+        manifest = found.manifest
+        print(f"{found.folder}: {manifest.name} version {manifest.version}, of {manifest.made}")
+        print(f"files: {len(manifest.files)}, each as it was written; fingerprint {manifest.fingerprint[:16]}")
+        same = "to the last bit" if found.same_bits else f"to {found.agreement.relative_error:.2g}, relative"
+        print(f"answers: those of the export, {same}")

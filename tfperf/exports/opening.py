@@ -1,0 +1,120 @@
+"""From what a user types to a net: a name of get_net, code, a .keras file, or a SavedModel."""
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import keras
+
+from tfperf.errors import ExportError
+from tfperf.exports.servable import SIGNATURE_NAME, Servable
+from tfperf.nets import NAMES, get_net
+
+__all__ = ["FORMS", "open_model"]
+
+FORMS = f"a net ({', '.join(NAMES)}), file.py:callable, module:callable, a .keras file, or a SavedModel's folder"
+"""What a MODEL on the command line may be."""
+
+
+def open_model(model: str, *, signature: str | None = None, seed: int = 0) -> Servable:
+    """The net that MODEL means.
+
+    Args:
+        model: one of `FORMS`. A callable takes nothing and returns a `keras.Model`, or a pair of one and example inputs
+            for it, which nets need whose inputs Keras does not know.
+        signature: of a SavedModel; None: "serving_default".
+        seed: of the weights of a net by name.
+
+    Raises:
+        ExportError: there is no such model, it is not one, or its code fails; the message is one line.
+    """
+    path = Path(model)
+    if signature is not None and not path.is_dir():
+        raise ExportError(f"expected a SavedModel's folder for the signature {signature}. Received: {model}")
+    if path.is_dir():
+        return Servable.from_saved_model(path, signature or SIGNATURE_NAME, name=_name_of(path))
+    if model in NAMES:
+        return Servable.from_net(get_net(model, seed=seed))
+    if path.suffix == ".keras":
+        return Servable.from_net(_read_keras_file(path), name=path.stem)
+    place, colon, function = model.rpartition(":")
+    if not colon or not place or not function:
+        raise ExportError(f"expected {FORMS}. Received: {model}" + ("" if path.exists() else ", which does not exist"))
+    module = _load_file(Path(place)) if place.endswith(".py") else _import(place)
+    return _build(module, function, model)
+
+
+def _name_of(folder: Path) -> str:
+    """Of a SavedModel: of the folder above it, where its own is a version."""
+    resolved = folder.resolve()
+    return resolved.parent.name if resolved.name.isdecimal() else resolved.name
+
+
+def _read_keras_file(path: Path) -> Any:
+    if not path.is_file():
+        raise ExportError(f"expected a .keras file, {path} does not exist")
+    try:
+        return keras.saving.load_model(path, compile=False, safe_mode=True)
+    except Exception as error:
+        why = " ".join(str(error).split())
+        if "safe_mode" in why or "unsafe" in why.lower():
+            why = "it holds Python code, as of a Lambda layer, which is never run; pass file.py:callable"
+        raise ExportError(f"expected a .keras file that Keras can load. Received: {path}: {why[:300]}") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    """Run a file as a module; it finds modules beside it, as when Python runs it."""
+    if not path.is_file():
+        raise ExportError(f"expected a Python file, {path} does not exist")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)  # where its classes say that they are from
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ExportError(f"{path} fails: {_where(error)}") from error
+    return module
+
+
+def _import(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ExportError(f"expected {FORMS}. Received: {name}, which is no module")
+    sys.path.insert(0, str(Path.cwd()))  # as `python -m`
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ExportError(f"expected a module that can be imported, {error.name} is not found") from error
+    except Exception as error:
+        raise ExportError(f"module {name} fails: {_where(error)}") from error
+
+
+def _build(module: ModuleType, function: str, model: str) -> Servable:
+    try:
+        build = getattr(module, function)
+    except AttributeError as error:
+        public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        known = ", ".join(public[:10]) or "none"
+        raise ExportError(f"expected a function of {module.__name__} ({known}). Received: {function}") from error
+    try:
+        made = build() if callable(build) and not isinstance(build, keras.Model) else build
+    except Exception as error:
+        raise ExportError(f"{model} fails: {_where(error)}") from error
+    net, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(net, keras.Model):
+        raise ExportError(
+            f"expected {model} to return a keras.Model, or one with example inputs. Received: {type(net).__name__}"
+        )
+    return Servable.from_net(net, example)
+
+
+def _where(error: Exception) -> str:
+    """An error of the user's code in one line, with its place."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({last.filename}:{last.lineno})"

@@ -1,0 +1,246 @@
+"""A net, or a SavedModel, as one function from named tensors to named tensors: what exports and engines begin with."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras.src.export.export_utils import get_input_signature  # what Model.export asks; it has no public name
+from numpy.typing import NDArray
+
+from tfperf.errors import ExportError
+from tfperf.exports.full_precision import computing_in_float32
+from tfperf.exports.signature import Signature, TensorForm, flat_arrays
+
+__all__ = ["SIGNATURE_NAME", "Servable"]
+
+SIGNATURE_NAME = "serving_default"
+"""What TensorFlow Serving and other loaders ask for unless they are told another."""
+
+Function = Callable[..., dict[str, tf.Tensor]]
+
+
+class Servable:
+    """What can be exported and run by an engine: a signature, and a function that keeps to it.
+
+    Attributes:
+        name: of the net; that of its folder under saved_models/.
+        signature: the named inputs and outputs.
+        net: the Keras model; None: it came from a SavedModel.
+        call: from tensors, by keyword, to a dictionary of tensors. Called eagerly it runs eagerly (a SavedModel: its
+            graph); in a tf.function it is traced. In float32, whatever the policy of the net.
+    """
+
+    def __init__(
+        self, name: str, signature: Signature, call: Function, *, keeps: Sequence[Any], net: Any = None
+    ) -> None:
+        """Use one of the class methods instead.
+
+        Args:
+            keeps: what owns the variables and lookup tables that `call` uses.
+        """
+        self.name, self.signature, self.call, self.net = name, signature, call, net
+        self._keeps = keeps
+
+    @classmethod
+    def from_net(cls, net: keras.Model, example: Any = None, name: str | None = None) -> "Servable":
+        """Take a Keras model: functional, sequential, or a subclass.
+
+        Args:
+            net: any number of inputs and outputs, in lists, tuples and dictionaries.
+            example: what the net is called with, with a batch in front: for a subclass whose inputs are not all
+                of the type that Keras assumes (float32), or that was never called.
+            name: None: the net's.
+
+        Raises:
+            ExportError: the net is not on TensorFlow, has never been called, or cannot be traced.
+            TypeError: not a Keras model.
+        """
+        if not isinstance(net, keras.Model):
+            raise TypeError(f"expected a keras.Model. Received: {type(net).__name__}")
+        if keras.backend.backend() != "tensorflow":
+            raise ExportError(f"expected Keras on TensorFlow, it is on {keras.backend.backend()}; set KERAS_BACKEND")
+        places = _places(net, example)
+        leaves = flat_arrays(places, _input_names(places))
+        names = _distinct([leaf_name for leaf_name, _ in leaves])
+        inputs = tuple(
+            TensorForm(name=one, shape=(None, *map(_size, leaf.shape[1:])), dtype=tf.as_dtype(leaf.dtype).name)
+            for one, (_, leaf) in zip(names, leaves, strict=True)
+        )
+
+        def call(**tensors: Any) -> dict[str, tf.Tensor]:
+            nest = keras.tree.pack_sequence_as(places, [tensors[form.name] for form in inputs])
+            with computing_in_float32(net):
+                answer = net(*nest, training=False)
+            found = flat_arrays(answer, _output_names(net, answer))
+            named = zip(_distinct([key for key, _ in found]), found, strict=True)
+            return {key: tf.convert_to_tensor(tensor) for key, (_, tensor) in named}
+
+        try:
+            traced = tf.function(call).get_concrete_function(**{form.name: _spec(form, None) for form in inputs})
+        except Exception as error:
+            why, tried = " ".join(str(error).split())[:300], "; ".join(map(str, inputs))
+            raise ExportError(
+                f"net '{net.name}' cannot be traced with {tried}: {why}. If its inputs are others, give example inputs"
+            ) from error
+        return cls(name or net.name, Signature(inputs=inputs, outputs=_outputs(traced)), call, keeps=[net], net=net)
+
+    @classmethod
+    def from_saved_model(cls, folder: Path, signature: str = SIGNATURE_NAME, name: str | None = None) -> "Servable":
+        """Take one signature of a SavedModel.
+
+        Raises:
+            ExportError: the folder holds no SavedModel that TensorFlow can load, or has no such signature.
+        """
+        try:
+            loaded = tf.saved_model.load(str(folder))
+        except Exception as error:
+            raise ExportError(f"expected a SavedModel in {folder}: {' '.join(str(error).split())[:300]}") from error
+        if signature not in loaded.signatures:
+            known = ", ".join(loaded.signatures) or "none"
+            raise ExportError(f"expected one of the signatures of {folder} ({known}). Received: {signature}")
+        function = loaded.signatures[signature]
+        inputs = tuple(
+            TensorForm(name=key, shape=tuple(spec.shape), dtype=spec.dtype.name)
+            for key, spec in function.structured_input_signature[1].items()
+        )
+        outputs = _outputs(function)
+
+        def call(**tensors: Any) -> dict[str, tf.Tensor]:
+            given = {form.name: tf.convert_to_tensor(tensors[form.name], form.dtype) for form in inputs}
+            answers: dict[str, tf.Tensor] = function(**given)
+            return answers
+
+        return cls(name or folder.parent.name, Signature(inputs=inputs, outputs=outputs), call, keeps=[loaded])
+
+    def after(self, preprocess: "Servable") -> "Servable":
+        """This, fed by another: inputs go through `preprocess`, whose outputs are this one's inputs, in order.
+
+        Raises:
+            ExportError: the outputs of one are not the inputs of the other.
+        """
+        given, wanted = preprocess.signature.outputs, self.signature.inputs
+        pairs = list(zip(given, wanted, strict=False))
+        if len(given) != len(wanted) or any(a.dtype != b.dtype or not _fits(a.shape, b.shape) for a, b in pairs):
+            told, asked = ("; ".join(map(str, forms)) for forms in (given, wanted))
+            raise ExportError(f"expected the preprocessing to give {asked}. It gives: {told}")
+
+        def call(**tensors: Any) -> dict[str, tf.Tensor]:
+            made = preprocess.call(**tensors)
+            return self.call(**{into.name: made[out.name] for out, into in pairs})
+
+        signature = Signature(inputs=preprocess.signature.inputs, outputs=self.signature.outputs)
+        return Servable(self.name, signature, call, keeps=[*self._keeps, *preprocess._keeps])
+
+    def with_softmax(self) -> "Servable":
+        """This, with each output as probabilities over its last axis.
+
+        Raises:
+            ExportError: an output is not floating point, or has no axis of classes.
+        """
+        for form in self.signature.outputs:
+            if not tf.as_dtype(form.dtype).is_floating or len(form.shape) < 2:
+                raise ExportError(f"expected logits (batch, ..., classes) for the softmax. Received: the output {form}")
+
+        def call(**tensors: Any) -> dict[str, tf.Tensor]:
+            return {key: tf.nn.softmax(logits) for key, logits in self.call(**tensors).items()}
+
+        return Servable(self.name, self.signature, call, keeps=self._keeps)
+
+    def named(self, arrays: Sequence[Any]) -> dict[str, Any]:
+        """Inputs in the order of the signature, by their names."""
+        return {form.name: array for form, array in zip(self.signature.inputs, arrays, strict=True)}
+
+    def reference(self, arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+        """What it answers in float32, run eagerly (a SavedModel: as its graph), in the order of the signature.
+
+        Raises:
+            ValueError: the net does not take these inputs.
+        """
+        self.signature.check(arrays)
+        answers = self.call(**{key: tf.constant(array) for key, array in self.named(arrays).items()})
+        return tuple(answers[form.name].numpy() for form in self.signature.outputs)
+
+    def trace(self, batch: int | None = None, **options: Any) -> Any:
+        """A concrete function of it, which takes and gives named tensors.
+
+        Args:
+            batch: None: any.
+            options: of tf.function.
+        """
+        specs = {form.name: _spec(form, batch) for form in self.signature.inputs}
+        return tf.function(self.call, **options).get_concrete_function(**specs)
+
+    def save(self, folder: Path, batch: int | None = None) -> None:
+        """Write a SavedModel with the one signature "serving_default" into an empty folder.
+
+        Args:
+            batch: None: any.
+
+        Raises:
+            OSError: the folder is not writable, or the disk is full.
+        """
+        traced = self.trace(batch)
+        module = tf.Module()
+        # What the graph uses, and not the net, whose variables would be stored under a second name
+        module.variables_of_graph = list(traced.variables)
+        owned = (part for owner in self._keeps for part in tf.train.TrackableView(owner).descendants())
+        module.tables = [part for part in owned if isinstance(part, tf.saved_model.experimental.TrackableResource)]
+        tf.saved_model.save(module, str(folder), signatures={SIGNATURE_NAME: traced})
+
+
+def _places(net: keras.Model, example: Any) -> list[Any]:
+    """The positional arguments of the net's call: nests of what has a shape and a dtype."""
+    if example is not None:
+        arrays = keras.tree.map_structure(np.asarray, example)
+        if not net.built or not getattr(net, "_called", True):
+            net(keras.tree.map_structure(tf.constant, arrays), training=False)
+        return [arrays]
+    try:
+        return list(get_input_signature(net))
+    except ValueError as error:
+        raise ExportError(f"expected net '{net.name}' to have been called once, or example inputs for it") from error
+
+
+def _input_names(places: Any) -> list[str]:
+    leaves = keras.tree.flatten(places)
+    given = [getattr(leaf, "name", None) for leaf in leaves]
+    return [name or ("inputs" if len(leaves) == 1 else f"inputs_{index}") for index, name in enumerate(given)]
+
+
+def _output_names(net: keras.Model, answer: Any) -> list[str]:
+    """Those of the layers that give them, where Keras knows."""
+    number = len(keras.tree.flatten(answer))
+    given = [net.layers[-1].name] if isinstance(net, keras.Sequential) else getattr(net, "output_names", ())
+    return list(given) if len(given) == number else [f"output_{index}" for index in range(number)]
+
+
+def _outputs(traced: Any) -> tuple[TensorForm, ...]:
+    return tuple(
+        TensorForm(name=key, shape=tuple(spec.shape), dtype=spec.dtype.name)
+        for key, spec in traced.structured_outputs.items()
+    )
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names with only what every format allows, numbered where two are alike."""
+    plain = [re.sub(r"\W", "_", name) for name in names]
+    repeated = {name for name, count in Counter(plain).items() if count > 1}
+    return [f"{name}_{index}" if name in repeated else name for index, name in enumerate(plain)]
+
+
+def _fits(given: Sequence[int | None], wanted: Sequence[int | None]) -> bool:
+    return len(given) == len(wanted) and all(a is None or b in (None, a) for a, b in zip(given, wanted, strict=True))
+
+
+def _size(size: Any) -> int | None:
+    return None if size is None else int(size)
+
+
+def _spec(form: TensorForm, batch: int | None) -> tf.TensorSpec:
+    first = batch if form.shape[:1] == (None,) else form.shape[0] if form.shape else None
+    return tf.TensorSpec((first, *form.shape[1:]) if form.shape else (), form.dtype, name=form.name)
