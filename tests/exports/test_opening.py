@@ -46,6 +46,7 @@ def code(tmp_path, monkeypatch):
 
 
 def test_each_form_is_opened(code, tmp_path):
+    (tmp_path / "mlp").mkdir()  # a name is a name, whatever lies beside
     assert open_model("mlp").name == "mlp"
     assert open_model(f"{code}:build").name == "built"
     assert open_model("code_of_user:build").name == "built"

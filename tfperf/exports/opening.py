@@ -33,12 +33,13 @@ def open_model(model: str, *, signature: str | None = None, seed: int = 0) -> Se
         ExportError: there is no such model, it is not one, or its code fails; the message is one line.
     """
     path = Path(model)
-    if signature is not None and not path.is_dir():
+    is_name = model in NAMES  # a folder of that name beside it is ./mlp
+    if signature is not None and (is_name or not path.is_dir()):
         raise ExportError(f"expected a SavedModel's folder for the signature {signature}. Received: {model}")
+    if is_name:
+        return Servable.from_net(get_net(model, seed=seed))
     if path.is_dir():
         return Servable.from_saved_model(path, signature or SIGNATURE_NAME, name=_name_of(path))
-    if model in NAMES:
-        return Servable.from_net(get_net(model, seed=seed))
     if path.suffix == ".keras":
         return Servable.from_net(_read_keras_file(path), name=path.stem)
     place, colon, function = model.rpartition(":")

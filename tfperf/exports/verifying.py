@@ -44,7 +44,10 @@ def verify(folder: Path | str) -> Verified:
     if newest and not (place / "saved_model.pb").exists():
         place = place / str(newest)
     manifest = Manifest.read(place)
-    faults = list(manifest.faults(place))
+    try:
+        faults = list(manifest.faults(place))
+    except OSError as error:
+        raise ExportError(f"{place} cannot be read: {error.filename}: {error.strerror}") from error
     if faults:
         more = f", and {len(faults) - 3} more" if len(faults) > 3 else ""
         raise ExportError(f"{place} is not as it was exported: {'; '.join(faults[:3])}{more}")

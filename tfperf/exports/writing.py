@@ -100,7 +100,8 @@ def write_version(
     """Write one version of a net.
 
     Raises:
-        ExportError: it is there already, or the answers to the reference inputs are not finite numbers.
+        ExportError: it is there already, TensorFlow cannot write it, or the answers to the reference inputs are not
+            finite numbers.
     """
     target = home / str(version)
     if target.exists():
@@ -109,7 +110,10 @@ def write_version(
     given = signature.random_inputs(REFERENCE_BATCH) if inputs is None else tuple(map(np.asarray, inputs))
     signature.check(given)
     with writing_folder_whole(target, replace=False) as aside:
-        servable.save(aside)
+        try:
+            servable.save(aside)
+        except tf.errors.OpError as error:  # as TensorFlow tells a full disk
+            raise ExportError(f"{target} cannot be written: {' '.join(error.message.split())[:300]}") from error
         (aside / EXTRA).mkdir()
         outputs = _answers(aside, servable, given)
         _write_reference(aside, servable, given, outputs)
