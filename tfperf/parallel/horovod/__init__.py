@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         local_rank,
         local_size,
         rank,
-        shutdown,
         size,
     )
 
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         join,
     )
     from tfperf.parallel.horovod.leading import lead, rank_0_first
+    from tfperf.parallel.horovod.leaving import shutdown
     from tfperf.parallel.horovod.optimizer import DistributedOptimizer, PartialDistributedOptimizer
     from tfperf.parallel.horovod.process import init, verbose
     from tfperf.parallel.horovod.saving import load_model
@@ -111,6 +111,7 @@ _HOMES = {
     "load_model": "saving",
     "rank_0_first": "leading",
     "shard": "batches",
+    "shutdown": "leaving",
     "verbose": "process",
     "weights_digest": "digests",
 }

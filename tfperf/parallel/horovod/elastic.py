@@ -18,6 +18,7 @@ from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError
 
 from tfperf.parallel.horovod.broadcasting import broadcast_variables, tensorflow_variable
+from tfperf.parallel.horovod.leaving import shutdown, shutdown_at_exit
 from tfperf.parallel.horovod.optimizer import distributed_part
 from tfperf.parallel.horovod.stalls import forget_exchanges
 
@@ -113,9 +114,10 @@ def _deaths_told_to_horovod() -> Iterator[None]:
 
 
 def _start_again() -> None:
-    hvd.shutdown()
+    shutdown()
     forget_exchanges()
     hvd.init()
+    shutdown_at_exit()
 
 
 class CommitStateCallback(keras.callbacks.Callback):

@@ -7,7 +7,8 @@ import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from tfperf.errors import HorovodError
-from tfperf.parallel.horovod.stalls import watch_for_stalls
+from tfperf.parallel.horovod.leaving import shutdown_at_exit
+from tfperf.parallel.horovod.stalls import forget_exchanges, watch_for_stalls
 from tfperf.parallel.launch.loopback import listen_on_loopback_only
 
 __all__ = ["init", "is_elastic", "verbose"]
@@ -31,6 +32,8 @@ def init(process_sets: Sequence[hvd.ProcessSet] | str | None = None) -> None:
     if tf.config.list_physical_devices("GPU"):
         os.environ.setdefault("HOROVOD_ENABLE_XLA_OPS", "1")  # there Keras compiles by default, exchange and all
     hvd.init(process_sets=process_sets)
+    shutdown_at_exit()
+    forget_exchanges()
     watch_for_stalls()
     _take_gpu()
 

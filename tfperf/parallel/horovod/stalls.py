@@ -17,6 +17,7 @@ from typing import ParamSpec, Protocol, TypeVar
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
+from tfperf.parallel.horovod.leaving import shutdown
 from tfperf.parallel.launch.environment import STALL_LIMIT, STALL_WARNING
 
 __all__ = ["GraphExchanges", "forget_exchanges", "watch_for_stalls", "watched", "watching"]
@@ -136,27 +137,30 @@ def _watch() -> None:
     warning = float(os.environ.get(WARNING_VARIABLE, STALL_WARNING))
     limit = float(os.environ.get(LIMIT_VARIABLE, STALL_LIMIT)) or float("inf")
     since: dict[tuple[int, int], float] = {}
-    told = False
+    told: int | None = None  # the rank as which this one told the others
     while True:
         time.sleep(INTERVAL)
         now = time.monotonic()
         pending = [(exchanges, number) for exchanges in _all_exchanges if (number := exchanges.waiting()) is not None]
         since = {key: since.get(key, now) for key in ((id(exchanges), number) for exchanges, number in pending)}
-        if not since or not hvd.is_initialized():
-            told = told and not _tell_others(waiting=False)
+        if not hvd.is_initialized():
+            continue
+        if not since:
+            if told is not None:
+                _tell_others(told, waiting=False)
+                told = None
             continue
         waited = now - min(since.values())
         if waited >= limit:
             _say(pending[0][0].what, waited, "so this rank ends")
-            hvd.shutdown()  # fails what all ranks wait in, so that they end as well
-            return
-        if waited >= warning and not told:
-            told = True
+            shutdown()  # fails what all ranks wait in, so that they end as well
+        elif waited >= warning and told is None:
+            told = hvd.rank()
             _say(pending[0][0].what, waited, f"ending at {limit:g} s")
 
 
 def _say(what: str, waited: float, then: str) -> None:
-    _tell_others(waiting=True)
+    _tell_others(hvd.rank(), waiting=True)
     time.sleep(ANSWER_SECONDS)
     missing = [rank for rank in range(hvd.size()) if rank != hvd.rank() and _is_waiting(rank) is False]
     whom = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}" if missing else "another rank"
@@ -164,9 +168,9 @@ def _say(what: str, waited: float, then: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def _tell_others(*, waiting: bool) -> bool:
-    """Tell the ranks that this one waits, or no longer, where a launcher has a place for that; whether it has."""
-    return _ask_rendezvous("PUT" if waiting else "DELETE", hvd.rank() if hvd.is_initialized() else 0) is not None
+def _tell_others(rank: int, *, waiting: bool) -> None:
+    """Tell the ranks that this one waits, or no longer, where a launcher has a place for that."""
+    _ask_rendezvous("PUT" if waiting else "DELETE", rank)
 
 
 def _is_waiting(rank: int) -> bool | None:

@@ -1,0 +1,38 @@
+"""A rank leaves the others in one thread at a time, and at exit before Horovod's own turn."""
+
+import atexit
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import horovod.tensorflow as horovod
+import pytest
+
+from tfperf.parallel.horovod import leaving
+
+
+def test_two_threads_never_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two that join Horovod's thread at once, one can wait for ever."""
+    inside = threading.Semaphore(1)
+    met = []
+
+    def shutdown() -> None:
+        met.append(inside.acquire(blocking=False))
+        threading.Event().wait(0.05)
+        inside.release()
+
+    monkeypatch.setattr(horovod, "shutdown", shutdown)
+    with ThreadPoolExecutor(4) as threads:
+        for thread in [threads.submit(leaving.shutdown) for _ in range(4)]:
+            thread.result()
+    assert met == [True] * 4
+
+
+def test_at_exit_it_comes_first_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered: list[object] = []
+    monkeypatch.setattr(atexit, "register", registered.append)
+    monkeypatch.setattr(atexit, "unregister", lambda f: f in registered and registered.remove(f))
+    for horovods_own in ("first init", "second init"):
+        registered.append(horovods_own)
+        leaving.shutdown_at_exit()
+        assert registered[-1] is leaving.shutdown  # atexit calls the last one first
+        assert registered.count(leaving.shutdown) == 1
