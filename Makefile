@@ -9,8 +9,9 @@ HOROVOD := .venv/.horovod
 cook: $(STAMP) data
 	$(BIN)/tfperf run hybridize mnist_mixed_mirrored save_model
 
+# Two test files at a time: most of a test's time is one process starting.
 test: lint types data $(HOROVOD)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

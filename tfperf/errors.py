@@ -7,6 +7,7 @@
     ├── MeasurementError        a measurement cannot be made, or cannot answer what was asked of it
     ├── ResultFileError         a result file cannot be read or written
     ├── ExportError             a model cannot be read, exported or verified
+    ├── EngineError             an engine is missing, cannot take a net, or answers otherwise than the net
     ├── HorovodError            Horovod is missing or cannot be built, or its ranks disagree
     └── RecipeError             a recipe is unknown, or its header or flags are wrong
 
@@ -16,6 +17,7 @@ The command line turns each of these into one line and exit code 2.
 
 __all__ = [
     "DataError",
+    "EngineError",
     "ExportError",
     "HorovodError",
     "MeasurementError",
@@ -49,6 +51,10 @@ class ResultFileError(TfperfError):
 
 class ExportError(TfperfError):
     """A model cannot be read, exported or verified."""
+
+
+class EngineError(TfperfError):
+    """An engine is missing, cannot take a net, or answers otherwise than the net."""
 
 
 class HorovodError(TfperfError):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["writing_folder_whole", "writing_whole"]
+__all__ = ["why_not_writable", "writing_folder_whole", "writing_whole"]
 
 
 @contextlib.contextmanager
@@ -76,6 +76,14 @@ def writing_folder_whole(path: Path, *, replace: bool = True) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def why_not_writable(path: Path) -> str | None:
+    """Why a file cannot be written there, in words, before minutes of work are spent on it; None: it can."""
+    if path.is_dir():
+        return f"expected a file, {path} is a folder"
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    return None if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) else f"cannot write in {folder}"
 
 
 def _umask() -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfperf.data.expected import FASHION_MNIST, MNIST
-from tfperf.data.places import cache_folder, download_place, keras_folders, places
+from tfperf.data.places import download_place, keras_folders, places
 
 
 @pytest.fixture
@@ -16,21 +16,6 @@ def home(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path
-
-
-def test_own_cache_follows_the_environment(home, monkeypatch):
-    assert cache_folder() == home / ".cache/tfperf"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert cache_folder() == home / ".cache/tfperf"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "xdg"))
-    assert cache_folder() == home / "xdg/tfperf"
-    monkeypatch.setenv("TFPERF_CACHE", "")
-    assert cache_folder() == home / "xdg/tfperf"
-    monkeypatch.setenv("TFPERF_CACHE", "~/mine")
-    assert cache_folder() == home / "mine"
-    monkeypatch.chdir(home)
-    monkeypatch.setenv("TFPERF_CACHE", "here")
-    assert cache_folder() == home / "here"
 
 
 def test_keras_cache_follows_the_environment(home, monkeypatch):

@@ -24,7 +24,7 @@ def _help_without_command(context: typer.Context) -> None:
         print(context.get_help())
 
 
-for _command in ("list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify"):
+for _command in ("list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify", "engines"):
     importlib.import_module(f"tfperf.cli.{_command}_command").register(app)
 
 

@@ -42,7 +42,7 @@ def install(
     Takes about 2 minutes on 2 cores, from the cache a few seconds. CXX, CXXFLAGS, LDFLAGS and Horovod's own
     HOROVOD_... build variables are heeded; PIP_CONSTRAINT too.
     """
-    from tfperf.data.places import cache_folder
+    from tfperf.caching import cache_folder
     from tfperf.parallel.horovod_build import Wanted
     from tfperf.parallel.horovod_build import install as install_horovod
 

@@ -2,12 +2,12 @@
 
 import argparse
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from tfperf.cookbook.header import Header
+from tfperf.files import why_not_writable
 
 __all__ = ["Flag", "parse_flags", "result_file"]
 
@@ -79,17 +79,9 @@ def parse_flags(
     flags = parser.parse_args(arguments)
     if flags.time_limit is None:
         flags.time_limit = QUICK_TIME_LIMIT if flags.quick else TIME_LIMIT
-    _check_can_be_written(flags.json, parser)
+    if reason := why_not_writable(flags.json):
+        parser.error(f"argument --json: {reason}")
     return flags
-
-
-def _check_can_be_written(path: Path, parser: argparse.ArgumentParser) -> None:
-    """Refuse a place for the result now, rather than after minutes of measuring."""
-    if path.is_dir():
-        parser.error(f"argument --json: expected a file, {path} is a folder")
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        parser.error(f"argument --json: cannot write in {folder}")
 
 
 def _parser_like(default: int | float | str) -> Callable[[str], Any]:

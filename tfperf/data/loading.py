@@ -4,12 +4,13 @@ import dataclasses
 import difflib
 import os
 
+from tfperf.caching import cache_folder
 from tfperf.data.dataset import Dataset
 from tfperf.data.debian import unpack_package
 from tfperf.data.digits import load_digits
 from tfperf.data.download import CONTACT_S, fetch
 from tfperf.data.expected import IMAGE_SETS, ImageSet
-from tfperf.data.places import Place, cache_folder, download_place, package_place, places
+from tfperf.data.places import Place, download_place, package_place, places
 from tfperf.data.reading import holds, read_set
 from tfperf.errors import DataError
 

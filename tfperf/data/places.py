@@ -4,9 +4,10 @@ import dataclasses
 import os
 from pathlib import Path
 
+from tfperf.caching import cache_folder, home_folder
 from tfperf.data.expected import ImageSet
 
-__all__ = ["Place", "cache_folder", "download_place", "keras_folders", "package_place", "places"]
+__all__ = ["Place", "download_place", "keras_folders", "package_place", "places"]
 
 _INSTALLED = Path("/usr/share/datasets")  # where Debian's packages put data sets
 _LAST_RESORT = Path("/tmp/.keras")  # noqa: S108  # Keras's own choice; we only read, and check, what is there
@@ -30,19 +31,6 @@ class Place:
         return f"{self.label}: {self.folder}"
 
 
-def cache_folder() -> Path:
-    """tfperf's own cache: $TFPERF_CACHE, else $XDG_CACHE_HOME/tfperf, else ~/.cache/tfperf.
-
-    An XDG_CACHE_HOME that is not absolute is ignored, as the XDG base directory specification asks.
-    """
-    own = os.environ.get("TFPERF_CACHE")
-    if own:
-        return Path(os.path.expanduser(own)).absolute()  # noqa: PTH111  # Path.expanduser raises without a home
-    shared = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(shared) if Path(shared).is_absolute() else _home() / ".cache"
-    return base / "tfperf"
-
-
 def keras_folders() -> list[Path]:
     """The `datasets` folders of Keras's cache: below $KERAS_HOME or ~/.keras, and maybe /tmp/.keras.
 
@@ -50,7 +38,7 @@ def keras_folders() -> list[Path]:
     folder is still read here: a read-only cache that somebody filled is good data.
     """
     named = os.environ.get("KERAS_HOME")
-    home = Path(os.path.expanduser(named)) if named else _home() / ".keras"  # noqa: PTH111  # see above
+    home = Path(os.path.expanduser(named)) if named else home_folder() / ".keras"  # noqa: PTH111  # see above
     home = home.absolute()
     homes = [home]
     # os.path, because Path.exists raises where a folder above may not be entered
@@ -91,10 +79,6 @@ def places(spec: ImageSet, *, installed: Path = _INSTALLED) -> list[Place]:
             package_place(spec, spec.debian_package, cache_folder() / spec.debian_package),
         ]
     return [*found, download_place(spec)]
-
-
-def _home() -> Path:
-    return Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.home raises without a home
 
 
 def _delete_and_fetch(what: str, spec: ImageSet) -> str:

@@ -29,7 +29,7 @@ _GROUPS, _MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 def look(sleep: Callable[[float], None] = time.sleep) -> list[Finding]:
     """Cores, memory, load, steal, frequency governor and disk."""
-    from tfperf.data.places import cache_folder
+    from tfperf.caching import cache_folder
     from tfperf.measure import Environment
     from tfperf.measure.environment import Watch
 

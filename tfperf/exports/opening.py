@@ -11,7 +11,8 @@ from typing import Any
 import keras
 
 from tfperf.errors import ExportError
-from tfperf.exports.servable import SIGNATURE_NAME, Servable
+from tfperf.exports.servable import Servable
+from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.nets import NAMES, get_net
 
 __all__ = ["FORMS", "open_model"]

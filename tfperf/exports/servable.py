@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,10 @@ from keras.src.export.export_utils import get_input_signature  # what Model.expo
 from numpy.typing import NDArray
 
 from tfperf.errors import ExportError
-from tfperf.exports.full_precision import computing_in_float32
-from tfperf.exports.signature import Signature, TensorForm, flat_arrays
+from tfperf.exports.layer_policies import computing_in
+from tfperf.exports.signature import SIGNATURE_NAME, Signature, TensorForm, flat_arrays
 
-__all__ = ["SIGNATURE_NAME", "Servable"]
-
-SIGNATURE_NAME = "serving_default"
-"""What TensorFlow Serving and other loaders ask for unless they are told another."""
+__all__ = ["Servable"]
 
 Function = Callable[..., dict[str, tf.Tensor]]
 
@@ -30,20 +27,28 @@ class Servable:
     Attributes:
         name: of the net; that of its folder under saved_models/.
         signature: the named inputs and outputs.
-        net: the Keras model; None: it came from a SavedModel.
+        net: the Keras model; None: it came from a SavedModel, or more than a net is in it.
+        pack: from tensors, in the order of the signature, to the positional arguments that the net's call takes.
         call: from tensors, by keyword, to a dictionary of tensors. Called eagerly it runs eagerly (a SavedModel: its
             graph); in a tf.function it is traced. In float32, whatever the policy of the net.
     """
 
     def __init__(
-        self, name: str, signature: Signature, call: Function, *, keeps: Sequence[Any], net: Any = None
+        self,
+        name: str,
+        signature: Signature,
+        call: Function,
+        *,
+        keeps: Sequence[Any],
+        net: Any = None,
+        pack: Callable[[Sequence[Any]], list[Any]] = list,
     ) -> None:
         """Use one of the class methods instead.
 
         Args:
             keeps: what owns the variables and lookup tables that `call` uses.
         """
-        self.name, self.signature, self.call, self.net = name, signature, call, net
+        self.name, self.signature, self.call, self.net, self.pack = name, signature, call, net, pack
         self._keeps = keeps
 
     @classmethod
@@ -72,14 +77,10 @@ class Servable:
             for one, (_, leaf) in zip(names, leaves, strict=True)
         )
 
-        def call(**tensors: Any) -> dict[str, tf.Tensor]:
-            nest = keras.tree.pack_sequence_as(places, [tensors[form.name] for form in inputs])
-            with computing_in_float32(net):
-                answer = net(*nest, training=False)
-            found = flat_arrays(answer, _output_names(net, answer))
-            named = zip(_distinct([key for key, _ in found]), found, strict=True)
-            return {key: tf.convert_to_tensor(tensor) for key, (_, tensor) in named}
+        def pack(tensors: Sequence[Any]) -> list[Any]:
+            return list(keras.tree.pack_sequence_as(places, list(tensors)))
 
+        call = _call_of(net, inputs, pack, "float32")
         try:
             traced = tf.function(call).get_concrete_function(**{form.name: _spec(form, None) for form in inputs})
         except Exception as error:
@@ -87,7 +88,8 @@ class Servable:
             raise ExportError(
                 f"net '{net.name}' cannot be traced with {tried}: {why}. If its inputs are others, give example inputs"
             ) from error
-        return cls(name or net.name, Signature(inputs=inputs, outputs=_outputs(traced)), call, keeps=[net], net=net)
+        signature = Signature(inputs=inputs, outputs=_outputs(traced))
+        return cls(name or net.name, signature, call, keeps=[net], net=net, pack=pack)
 
     @classmethod
     def from_saved_model(cls, folder: Path, signature: str = SIGNATURE_NAME, name: str | None = None) -> "Servable":
@@ -136,6 +138,24 @@ class Servable:
         signature = Signature(inputs=preprocess.signature.inputs, outputs=self.signature.outputs)
         return Servable(self.name, signature, call, keeps=[*self._keeps, *preprocess._keeps])
 
+    def in_precision(self, precision: str) -> "Servable":
+        """This, with its layers computing in float32, bfloat16 or float16; inputs and outputs keep their types.
+
+        Raises:
+            ExportError: another precision than float32, and this is not a Keras net.
+        """
+        if precision == "float32":
+            return self
+        if self.net is None:
+            raise ExportError(f"expected a Keras net to compute in {precision}; '{self.name}' is a graph in float32")
+        lower = _call_of(self.net, self.signature.inputs, self.pack, precision)
+        dtypes = {form.name: form.dtype for form in self.signature.outputs}
+
+        def call(**tensors: Any) -> dict[str, tf.Tensor]:
+            return {key: tf.cast(tensor, dtypes[key]) for key, tensor in lower(**tensors).items()}
+
+        return Servable(self.name, self.signature, call, keeps=self._keeps, net=self.net, pack=self.pack)
+
     def with_softmax(self) -> "Servable":
         """This, with each output as probabilities over its last axis.
 
@@ -154,6 +174,14 @@ class Servable:
     def named(self, arrays: Sequence[Any]) -> dict[str, Any]:
         """Inputs in the order of the signature, by their names."""
         return {form.name: array for form, array in zip(self.signature.inputs, arrays, strict=True)}
+
+    def one_by_one(self, arrays: Sequence[NDArray[Any]]) -> Iterator[dict[str, NDArray[Any]]]:
+        """Batches of one, by the names of the inputs, out of a batch in the order of the signature."""
+        batched = [form.shape[:1] == (None,) for form in self.signature.inputs]
+        examples = min((len(array) for array, cut in zip(arrays, batched, strict=True) if cut), default=1)
+        for index in range(examples):
+            cut_out = [array[index : index + 1] if cut else array for array, cut in zip(arrays, batched, strict=True)]
+            yield self.named(cut_out)
 
     def reference(self, arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """What it answers in float32, run eagerly (a SavedModel: as its graph), in the order of the signature.
@@ -191,6 +219,19 @@ class Servable:
         owned = (part for owner in self._keeps for part in tf.train.TrackableView(owner).descendants())
         module.tables = [part for part in owned if isinstance(part, tf.saved_model.experimental.TrackableResource)]
         tf.saved_model.save(module, str(folder), signatures={SIGNATURE_NAME: traced})
+
+
+def _call_of(net: keras.Model, inputs: Sequence[TensorForm], pack: Any, precision: str) -> Function:
+    """The net as a function of named tensors."""
+
+    def call(**tensors: Any) -> dict[str, tf.Tensor]:
+        with computing_in(net, precision):
+            answer = net(*pack([tensors[form.name] for form in inputs]), training=False)
+        found = flat_arrays(answer, _output_names(net, answer))
+        named = zip(_distinct([key for key, _ in found]), found, strict=True)
+        return {key: tf.convert_to_tensor(tensor) for key, (_, tensor) in named}
+
+    return call
 
 
 def _places(net: keras.Model, example: Any) -> list[Any]:

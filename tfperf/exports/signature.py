@@ -8,7 +8,10 @@ from numpy.typing import NDArray
 
 from tfperf.measure.value import Name, Value
 
-__all__ = ["Signature", "TensorForm", "flat_arrays"]
+__all__ = ["SIGNATURE_NAME", "Signature", "TensorForm", "flat_arrays"]
+
+SIGNATURE_NAME = "serving_default"
+"""What TensorFlow Serving and other loaders ask for unless they are told another."""
 
 
 class TensorForm(Value):
@@ -55,6 +58,16 @@ class Signature(Value):
         batches = {np.shape(array)[0] for array in batched}
         if len(batches) > 1:
             raise ValueError(f"expected inputs of one batch size. Received: batches of {sorted(batches)}")
+
+    def examples(
+        self, batch: int, given: Sequence[NDArray[Any]] | None = None, seed: int = 0
+    ) -> tuple[NDArray[Any], ...]:
+        """Inputs of one batch size: those given, cut or repeated in front, or random ones."""
+        if given is None:
+            return self.random_inputs(batch, seed)
+        batched = [form.shape[:1] == (None,) for form in self.inputs]
+        rows = [np.arange(batch) % len(array) if cut else ... for array, cut in zip(given, batched, strict=True)]
+        return tuple(array[row] for array, row in zip(given, rows, strict=True))
 
     def random_inputs(self, batch: int, seed: int = 0) -> tuple[NDArray[Any], ...]:
         """Inputs to measure with: floats from a normal distribution, integers 0 and 1, which every embedding knows.

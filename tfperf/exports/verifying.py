@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfperf.errors import ExportError
 from tfperf.exports.arrays import read_arrays
 from tfperf.exports.manifest import REFERENCE, Manifest
-from tfperf.exports.servable import SIGNATURE_NAME
+from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.exports.writing import newest_version
 from tfperf.measure.agreement import Agreement, check_agreement
 

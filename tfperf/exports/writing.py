@@ -15,7 +15,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tfperf.errors import ExportError
 from tfperf.exports.manifest import EXTRA, MANIFEST, REFERENCE, Manifest, digests_of, fingerprint
-from tfperf.exports.servable import SIGNATURE_NAME, Servable
+from tfperf.exports.servable import Servable
+from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.exports.warm_up import write_requests
 from tfperf.files import writing_folder_whole, writing_whole
 

@@ -178,7 +178,8 @@ def compare(
     rounds no longer help, or when the time is up.
 
     Args:
-        candidates: name -> function; each is called with the same `args` and `kwargs`.
+        candidates: name -> function; each is called with the same `args` and `kwargs`. One that `TimesItself`, as
+            its work is done in another process, is asked for its seconds.
         margin: times that differ by less than this share count as equal.
         time_limit: seconds for all candidates together; their first calls come before.
         min_rounds: rounds to take at least, unless the time is up.

@@ -1,5 +1,6 @@
 """On what a measurement was made: the machine, the software, and how quiet it was."""
 
+import contextlib
 import functools
 import os
 import platform
@@ -135,8 +136,15 @@ class Watch:
 
 
 def _own_cpu_seconds() -> float:
-    times = psutil.Process().cpu_times()
-    return float(times.user + times.system)
+    """CPU seconds of this process and of those that it started, whose work is its own."""
+    process = psutil.Process()
+    times = process.cpu_times()
+    seconds = times.user + times.system + times.children_user + times.children_system
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has ended since
+            theirs = child.cpu_times()
+            seconds += theirs.user + theirs.system
+    return float(seconds)
 
 
 def _read(path: Path) -> str | None:

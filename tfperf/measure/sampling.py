@@ -4,7 +4,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from tfperf.measure.devices import device_synchronizer, wait_for_devices
 from tfperf.measure.doubts import MOST_READ_COST, Evidence, doubts_about
 from tfperf.measure.environment import Conditions, Environment, Watch
 from tfperf.measure.measurement import CONFIDENCE, Measurement, Stop
-from tfperf.measure.memory import PeakMemory
+from tfperf.measure.memory import MemoryPeak, PeakMemory
 from tfperf.measure.value import check_name
 
-__all__ = ["Progress", "Sampler", "measure"]
+__all__ = ["Progress", "Sampler", "TimesItself", "measure"]
 
 PRECISION = 0.01
 """Half width of a median's interval, as a share of the median, at which sampling may end."""
@@ -56,6 +56,20 @@ class Progress(NamedTuple):
     """Of the widest interval so far, as a share; infinite before the first look."""
 
 
+@runtime_checkable
+class TimesItself(Protocol):
+    """Work whose seconds only it can tell, because another process does it."""
+
+    def __call__(self) -> object:
+        """Do it once."""
+
+    def timed(self, calls: int) -> float:
+        """Seconds of so many calls together."""
+
+    def memory(self) -> MemoryPeak:
+        """The most memory in use where the work is done."""
+
+
 class Sampler:
     """Takes samples of one function with one clock, and makes a Measurement of them."""
 
@@ -73,7 +87,8 @@ class Sampler:
 
         Args:
             name: what the measurement is called.
-            function: the work; called with `args` and `kwargs`, its result is dropped.
+            function: the work; called with `args` and `kwargs`, its result is dropped. One that `TimesItself` is
+                asked for its seconds instead.
             clock: returns seconds.
             synchronize: returns when the devices are done; None: whatever this process turns out to need.
 
@@ -89,6 +104,7 @@ class Sampler:
         self._function = functools.partial(function, **keywords) if keywords else function
         self._args = tuple(args)
         self._clock = clock
+        self._elsewhere = function if isinstance(function, TimesItself) else None
         self._peak = PeakMemory()
         self.memory = self._peak.read()
         # What the function loads decides how it must be waited for, so the first wait looks that up.
@@ -135,7 +151,7 @@ class Sampler:
 
     def note_memory(self) -> None:
         """Keep the most memory used since the first call; valid until another sampler's first call."""
-        self.memory = self._peak.read()
+        self.memory = self._elsewhere.memory() if self._elsewhere else self._peak.read()
 
     def sample(self) -> float:
         """Seconds per call of one sample.
@@ -199,6 +215,8 @@ class Sampler:
 
     def _timed(self, calls: int) -> float:
         """Seconds of so many calls together."""
+        if self._elsewhere:
+            return self._elsewhere.timed(calls)
         function, args, clock, synchronize = self._function, self._args, self._clock, self._synchronize
         loop = itertools.repeat(None, calls)
         synchronize()

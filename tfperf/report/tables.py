@@ -11,11 +11,13 @@ from tfperf.measure.results import Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds
 
 __all__ = [
+    "bare_table",
     "change_table",
     "comparison_table",
     "environment_table",
     "measurement_table",
     "summary_table",
+    "with_notes",
 ]
 
 _COLOURS = {
@@ -28,18 +30,18 @@ _COLOURS = {
 
 def measurement_table(measurements: Sequence[Measurement]) -> Table:
     """One row for each measurement: time with its interval, first call, memory; its doubts below."""
-    table = _table("", "median [95 %]", "first call", "peak memory")
+    table = bare_table("", "median [95 %]", "first call", "peak memory")
     for m in measurements:
         table.add_row(
             escape(m.name), format_interval(m.interval), format_seconds(m.first_call_seconds), _memory_words(m)
         )
-    return _with_notes(table, [], [(m.name, str(doubt)) for m in measurements for doubt in m.doubts])
+    return with_notes(table, [], [(m.name, str(doubt)) for m in measurements for doubt in m.doubts])
 
 
 def comparison_table(comparison: Comparison) -> Table:
     """One row for each candidate, with its ratio against the first; first calls and doubts below."""
     first = comparison.measurements[0]
-    table = _table("", "median [95 %]", "speed-up [99 %]", "")
+    table = bare_table("", "median [95 %]", "speed-up [99 %]", "")
     for m in comparison.measurements:
         ratio = None if m is first else comparison.ratio(first.name, m.name)
         table.add_row(
@@ -51,12 +53,12 @@ def comparison_table(comparison: Comparison) -> Table:
     doubts = [("", str(doubt)) for doubt in comparison.doubts]
     doubts += [(m.name, str(doubt)) for m in comparison.measurements for doubt in m.doubts]
     first_calls = ", ".join(f"{m.name} {format_seconds(m.first_call_seconds)}" for m in comparison.measurements)
-    return _with_notes(table, [f"first call: {first_calls}"], doubts)
+    return with_notes(table, [f"first call: {first_calls}"], doubts)
 
 
 def change_table(changes: Iterable[Change]) -> Table:
     """One row for each piece of work that two result files have in common."""
-    table = _table("", "after / before [99 %]", "verdict")
+    table = bare_table("", "after / before [99 %]", "verdict")
     for change in changes:
         table.add_row(escape(change.name), format_ratio(change.seen), _coloured(change.outcome))
     return table
@@ -64,7 +66,7 @@ def change_table(changes: Iterable[Change]) -> Table:
 
 def summary_table(results: Sequence[Result]) -> Table:
     """What several recipes found, in the sentences that they ended with."""
-    table = _table("recipe", "what it found")
+    table = bare_table("recipe", "what it found")
     for result in results:
         table.add_row(escape(result.name), escape("\n".join(result.meaning)))
         table.add_section()
@@ -73,7 +75,7 @@ def summary_table(results: Sequence[Result]) -> Table:
 
 def environment_table(environment: Environment) -> Table:
     """The machine and the software, a row for each."""
-    table = _table("", "")
+    table = bare_table("", "")
     table.show_header = False
     values = environment.model_dump(exclude={"packages", "variables"})
     values["cpu_features"] = " ".join(environment.cpu_features)
@@ -88,7 +90,8 @@ def environment_table(environment: Environment) -> Table:
     return table
 
 
-def _table(*headers: str) -> Table:
+def bare_table(*headers: str) -> Table:
+    """A table without lines, its figures whole; the first and the last column may be folded."""
     table = Table(box=None, pad_edge=False, header_style="bold", caption_justify="left", caption_style="dim")
     for number, header in enumerate(headers):
         table.add_column(header, overflow="fold", no_wrap=0 < number < len(headers) - 1)  # figures stay whole
@@ -106,7 +109,7 @@ def _coloured(verdict: Verdict | Outcome) -> str:
     return f"[{colour}]{verdict}[/{colour}]"
 
 
-def _with_notes(table: Table, notes: Sequence[str], doubts: Sequence[tuple[str, str]]) -> Table:
+def with_notes(table: Table, notes: Sequence[str], doubts: Sequence[tuple[str, str]]) -> Table:
     """The table with notes under it, then the doubts: one line for each kind, naming whom it concerns."""
     by_words: dict[str, list[str]] = {}
     for name, words in doubts:

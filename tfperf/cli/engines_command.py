@@ -1,0 +1,106 @@
+"""`tfperf engines`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfperf.cli.quiet import load_tensorflow
+
+__all__ = ["register"]
+
+WIDTH = 140
+"""Columns of the table where no terminal says how wide it is."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def engines(
+        model: Annotated[
+            str,
+            typer.Argument(help="A net's name, file.py:callable, module:callable, a .keras file or a SavedModel."),
+        ],
+        batch: Annotated[str, typer.Option(metavar="SIZES", help="Batch sizes, as 1,32.")] = "1",
+        threads: Annotated[
+            str | None, typer.Option(metavar="NUMBERS", help="Threads, as 1,2. Left out: 1, and one for each core.")
+        ] = None,
+        engine: Annotated[str, typer.Option(metavar="NAMES", help="Only these, as litert,onnx.")] = "all",
+        precision: Annotated[str, typer.Option(metavar="NAMES", help="As float32,int8; or all.")] = "float32",
+        inputs: Annotated[
+            Path | None,
+            typer.Option(metavar="FILE.npz", help="Inputs by name, cut or repeated to the batch. Left out: random."),
+        ] = None,
+        signature: Annotated[str | None, typer.Option(help="Of a SavedModel. [serving_default]")] = None,
+        seed: Annotated[int, typer.Option(min=0, help="Of the weights of a net by name.")] = 0,
+        time_limit: Annotated[
+            float, typer.Option(min=0.1, help="Seconds of measuring, for each batch size and number of threads.")
+        ] = 20.0,
+        json: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Result; the plot is beside it. [results/engines_NAME.json]")
+        ] = None,
+    ) -> None:
+        """Run a net with every engine there is, in turns: how fast, how large, and with the same answers?"""
+        load_tensorflow()
+        from rich.console import Console
+
+        from tfperf.cli.steps import Steps
+        from tfperf.cli.words import chosen_from, error_words, whole_numbers
+        from tfperf.cores import usable_cores
+        from tfperf.engines import ENGINES, PRECISIONS, Plan
+        from tfperf.engines.survey import Model, survey
+        from tfperf.exports import open_model, read_inputs
+        from tfperf.files import why_not_writable
+        from tfperf.measure.results import write_result
+        from tfperf.report.engines import answer, survey_plots, survey_result, survey_table
+        from tfperf.report.plots import save
+
+        batches = whole_numbers("--batch", batch)
+        counts = whole_numbers("--threads", threads or ("1" if usable_cores() == 1 else f"1,{usable_cores()}"))
+        names = chosen_from([known.name for known in ENGINES], "--engine", engine)
+        precisions = chosen_from(PRECISIONS, "--precision", precision)
+        servable = open_model(model, signature=signature, seed=seed)
+        given = read_inputs(inputs, servable.signature) if inputs is not None else None
+        examples = {size: servable.signature.examples(size, given, seed) for size in batches}
+        target = json or Path("results", f"engines_{servable.name}.json")
+        if reason := why_not_writable(target):
+            raise typer.BadParameter(f"--json: {reason}")
+        console = Console(highlight=False)
+        surveys = []
+        for count in counts:
+            plans = {
+                size: [
+                    Plan(engine=known.name, precision=one, threads=count, batch=size if known.fixed_batch else None)
+                    for known in ENGINES
+                    if known.name in names
+                    for one in precisions
+                    if one in known.precisions
+                ]
+                for size in batches
+            }
+            try:
+                with Steps(f"{count} thread{'s' * (count > 1)}") as steps:
+                    found = survey(
+                        servable,
+                        Model(model, signature, seed),
+                        plans,
+                        examples,
+                        representative=given,
+                        time_limit=time_limit,
+                        on_step=steps.begin,
+                        on_progress=steps.show,
+                    )
+            except (OSError, ValueError) as error:
+                raise typer.BadParameter(error_words(error)) from error
+            for one_batch in found:
+                console.print(f"\n{servable.name}, {one_batch.title}", markup=False, style="bold")
+                wide = console if console.is_terminal else Console(highlight=False, width=WIDTH)
+                wide.print(survey_table(one_batch))
+                console.print(answer(one_batch), markup=False)
+            surveys += found
+        write_result(target, survey_result(f"engines {servable.name}", surveys))
+        save(target.with_suffix(".png"), lambda figure: survey_plots(figure, surveys, servable.name))
+        console.print(f"\nthe same, with what proves each plan, is in {target}; a picture beside it", markup=False)
+        if not any(one_batch.ran for one_batch in surveys):
+            raise typer.Exit(1)

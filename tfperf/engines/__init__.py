@@ -1,0 +1,22 @@
+"""Every way to run a net, behind one interface: a plan in, a runner out. Imports neither TensorFlow nor an engine."""
+
+from tfperf.engines.building import build, load, missing
+from tfperf.engines.catalog import ENGINES, Engine, find_engine
+from tfperf.engines.checking import TOLERANCES, check_runner
+from tfperf.engines.plan import PRECISIONS, Plan, Precision
+from tfperf.engines.runner import Runner
+
+__all__ = [
+    "ENGINES",
+    "PRECISIONS",
+    "TOLERANCES",
+    "Engine",
+    "Plan",
+    "Precision",
+    "Runner",
+    "build",
+    "check_runner",
+    "find_engine",
+    "load",
+    "missing",
+]

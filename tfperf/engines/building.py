@@ -1,0 +1,88 @@
+"""From a net and a plan to a runner."""
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from tfperf.caching import cache_folder
+from tfperf.engines.catalog import Engine, find_engine
+from tfperf.engines.folders import read_proof
+from tfperf.engines.plan import Plan
+from tfperf.engines.runner import Runner
+from tfperf.errors import EngineError
+from tfperf.exports.signature import Signature
+
+if TYPE_CHECKING:
+    import keras
+
+    from tfperf.exports.servable import Servable
+
+__all__ = ["build", "conversions_folder", "load", "missing"]
+
+
+def build(
+    net: "keras.Model | Servable",
+    plan: Plan,
+    *,
+    example: Any = None,
+    representative: Sequence[NDArray[Any]] | None = None,
+    cache: Path | None = None,
+) -> Runner:
+    """Make a plan real for a net, in this process.
+
+    Nothing is checked against the net's own answers: `check_runner` does that.
+
+    Args:
+        net: a Keras model: functional, sequential or a subclass, any number of inputs and outputs.
+        plan: the engine and its settings.
+        example: what the net is called with, for a subclass whose inputs Keras does not know.
+        representative: inputs from which `int8_static` takes its scales; None: random ones.
+        cache: folder of conversions; None: in tfperf's own cache.
+
+    Raises:
+        EngineError: there is no such engine, it is not installed, does not have what the plan asks for, cannot take
+            the net, or threads are asked of a TensorFlow that has started with others.
+        OSError: the cache cannot be written.
+    """
+    from tfperf.engines.conversions import Conversions
+    from tfperf.exports.servable import Servable
+
+    engine = find_engine(plan.engine)
+    engine.check(plan)
+    if wanted := missing(engine):
+        raise EngineError(wanted)
+    servable = net if isinstance(net, Servable) else Servable.from_net(net, example)
+    if engine.format is not None:
+        folder = Conversions(servable, cache or conversions_folder(), representative).folder(plan)
+        return load(folder, servable.signature, plan)
+    module: Any = importlib.import_module(f"tfperf.engines.{engine.name}")
+    runner: Runner = module.build(servable, plan)
+    return runner
+
+
+def load(folder: Path, signature: Signature, plan: Plan) -> Runner:
+    """Make a plan real for a net that was converted for it; Keras is not needed, nor TensorFlow by engines outside it.
+
+    Raises:
+        EngineError: the engine cannot load it, or the plan does not take effect.
+    """
+    module: Any = importlib.import_module(f"tfperf.engines.{plan.engine}")
+    runner: Runner = module.load(folder, signature, plan, read_proof(folder))
+    return runner
+
+
+def missing(engine: Engine) -> str | None:
+    """What to install before this engine can be used, in one line; None: nothing."""
+    absent = [package for package in engine.packages if importlib.util.find_spec(package) is None]
+    if not absent:
+        return None
+    return f"{engine.name} is missing ({', '.join(absent)}); pip install 'tfperf[{engine.extra}]'"
+
+
+def conversions_folder() -> Path:
+    """Where conversions are kept unless another place is given."""
+    return cache_folder() / "engines"

@@ -1,0 +1,50 @@
+"""Does a runner answer what the net answers?"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from tfperf.engines.plan import Precision
+from tfperf.engines.runner import Runner
+from tfperf.errors import EngineError
+from tfperf.measure.agreement import Agreement, check_agreement
+
+__all__ = ["TOLERANCES", "check_runner"]
+
+TOLERANCES: Mapping[Precision, float] = {
+    "float32": 1e-4,
+    "float16": 1e-2,
+    "bfloat16": 5e-2,
+    "int8": 1e-1,
+    "int8_static": 1e-1,
+}
+"""Precision -> largest error of an output as a share of the largest output. float32 adds up in another order in each
+engine; of the others each is about ten times what one layer rounds."""
+
+
+def check_runner(
+    runner: Runner,
+    inputs: Sequence[NDArray[Any]],
+    reference: Sequence[NDArray[Any]],
+    tolerance: float | None = None,
+) -> Agreement:
+    """Compare a runner's answers with those of the net in float32, run eagerly (`Servable.reference`).
+
+    Args:
+        inputs: one array for each input of the signature, (batch, ...).
+        reference: one array for each output, (batch, ...).
+        tolerance: largest relative error that passes; None: that of the plan's precision, from `TOLERANCES`.
+
+    Raises:
+        EngineError: the answers are wrong: an error beyond the tolerance, another shape, NaN or infinity.
+        MeasurementError: the reference itself is not finite.
+        ValueError: the net does not take these inputs.
+    """
+    limit = TOLERANCES[runner.plan.precision] if tolerance is None else tolerance
+    names = [form.name for form in runner.signature.outputs]
+    answers = dict(zip(names, runner(*inputs), strict=True))
+    agreement = check_agreement(str(runner.plan), answers, dict(zip(names, reference, strict=True)), limit)
+    if not agreement.passed:
+        raise EngineError(f"wrong answers: {agreement}")
+    return agreement

@@ -1,0 +1,99 @@
+"""What engines load: made once from each net, and kept by what it was made from."""
+
+import hashlib
+import importlib
+import importlib.metadata
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfperf.engines.catalog import Engine, find_engine
+from tfperf.engines.folders import PROOF
+from tfperf.engines.plan import Plan
+from tfperf.errors import EngineError, TfperfError
+from tfperf.exports.servable import Servable
+from tfperf.files import writing_folder_whole
+
+__all__ = ["Conversions", "fingerprint"]
+
+CONVERTERS: Mapping[str, tuple[str, ...]] = {
+    "tflite": ("tensorflow",),
+    "onnx": ("tensorflow", "tf2onnx", "onnx", "onnxruntime"),
+    "openvino": ("tensorflow", "openvino"),
+}
+"""Format -> the packages whose versions decide what is made; of all others TensorFlow's does."""
+
+CALIBRATION_EXAMPLES = 128
+
+
+class Conversions:
+    """The conversions of one net, as it is now."""
+
+    def __init__(self, servable: Servable, cache: Path, representative: Sequence[NDArray[Any]] | None = None) -> None:
+        """Look at the net; nothing is converted yet.
+
+        Args:
+            cache: folder of all conversions of all nets.
+            representative: inputs from which `int8_static` takes its scales, (batch, ...) each, in the order of the
+                signature; None: random ones, which fit a net whose inputs are normalised.
+
+        Raises:
+            ValueError: the net does not take these inputs.
+        """
+        self._servable, self._cache = servable, cache
+        self._examples = tuple(representative or servable.signature.random_inputs(CALIBRATION_EXAMPLES))
+        servable.signature.check(self._examples)
+        self._fingerprint = fingerprint(servable)
+
+    def folder(self, plan: Plan) -> Path:
+        """What the plan's engine loads; made now unless the cache has it.
+
+        Raises:
+            EngineError: the engine cannot take this net; names both, and the reason in one line.
+            OSError: the cache cannot be written.
+        """
+        engine = find_engine(plan.engine)
+        engine.check(plan)
+        module: Any = importlib.import_module(f"tfperf.engines.{engine.name}")
+        folder = self._cache / f"{engine.format}-{self._key(engine, plan, module)}"
+        if folder.is_dir():
+            return folder
+        try:
+            with writing_folder_whole(folder) as aside:
+                proof = module.convert(self._servable, plan, self._examples, aside)
+                (aside / PROOF).write_text(json.dumps(proof))
+        except (TfperfError, OSError):
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise EngineError(f"{plan} cannot take the net '{self._servable.name}': {why}") from error
+        return folder
+
+    def _key(self, engine: Engine, plan: Plan, module: Any) -> str:
+        made_from = [self._fingerprint, getattr(module, "CONVERTED_AS", {}).get(plan.precision, plan.precision)]
+        if plan.precision == "int8_static":
+            made_from += [hashlib.sha256(array.tobytes()).hexdigest() for array in self._examples]
+        packages = ("tfperf", *CONVERTERS.get(str(engine.format), ("tensorflow",)))
+        made_from += [f"{package} {importlib.metadata.version(package)}" for package in packages]
+        if engine.fixed_batch:
+            made_from += [f"batch {plan.batch}", f"threads {plan.threads}", module.target()]
+        return hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
+
+
+def fingerprint(servable: Servable) -> str:
+    """SHA-256 of what a net computes: its graph in float32, with the values of its variables."""
+    traced = servable.trace()
+    definition = traced.graph.as_graph_def()
+    text = definition.SerializeToString(deterministic=True)
+    for index, function in enumerate(definition.library.function):  # their names hold a counter of the process
+        text = re.sub(re.escape(function.signature.name.encode()), b"function %d" % index, text)
+    digest = hashlib.sha256(text)
+    for variable in traced.variables:
+        digest.update(tf.convert_to_tensor(variable).numpy().tobytes())
+    digest.update(servable.signature.model_dump_json().encode())
+    return digest.hexdigest()

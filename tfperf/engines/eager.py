@@ -1,0 +1,55 @@
+"""The net as Python calls it, operation by operation: what users begin with, and the reference of all others."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfperf.engines.plan import Plan
+from tfperf.engines.runner import Arrays, Runner
+from tfperf.engines.tensorflow_threads import use_threads
+from tfperf.errors import EngineError
+from tfperf.exports.layer_policies import computing_in, layers_to_switch
+from tfperf.exports.servable import Servable
+
+__all__ = ["build", "in_policy", "net_of"]
+
+
+def build(servable: Servable, plan: Plan) -> Runner:
+    """Call the net as it is; in another precision than its own, its layers are switched around each call."""
+    threads = use_threads(plan.threads)
+    net, pack = net_of(servable, plan), servable.pack
+    single = len(servable.signature.outputs) == 1
+
+    def run(*arrays: Any) -> Arrays:
+        answer = net(*pack([tf.convert_to_tensor(array) for array in arrays]), training=False)
+        return tuple(np.asarray(tensor) for tensor in ([answer] if single else keras.tree.flatten(answer)))
+
+    proof = {"precision": f"each layer's policy is {plan.precision}", "threads": threads}
+    return Runner(plan, servable.signature, in_policy(net, plan, run), proof=proof)
+
+
+def net_of(servable: Servable, plan: Plan) -> Any:
+    """The Keras net behind a servable.
+
+    Raises:
+        EngineError: there is none.
+    """
+    if servable.net is None:
+        raise EngineError(f"{plan.engine} calls a Keras net, '{servable.name}' is a SavedModel; use saved_model")
+    return servable.net
+
+
+def in_policy(net: Any, plan: Plan, run: Callable[..., Arrays]) -> Callable[..., Arrays]:
+    """The call in the plan's precision; as it is, where that is the net's own."""
+    if not layers_to_switch(net, plan.precision):
+        return run
+
+    def run_switched(*arrays: Any) -> Arrays:
+        with computing_in(net, plan.precision):
+            answers = run(*arrays)
+        return tuple(answer.astype("float32") for answer in answers)
+
+    return run_switched

@@ -1,0 +1,20 @@
+"""A converted net on disk."""
+
+import json
+from pathlib import Path
+from typing import cast
+
+__all__ = ["PROOF", "bytes_in", "read_proof"]
+
+PROOF = "proof.json"
+"""What the conversion showed of the plan; beside what the engine loads, and no part of it."""
+
+
+def bytes_in(folder: Path) -> int:
+    """Size of what the engine loads."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.name != PROOF)
+
+
+def read_proof(folder: Path) -> dict[str, str]:
+    """What the conversion showed, by what was asked for."""
+    return cast("dict[str, str]", json.loads((folder / PROOF).read_text()))

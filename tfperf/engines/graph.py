@@ -1,0 +1,19 @@
+"""`tf.function(net)`: traced once for batches of any size."""
+
+from tfperf.engines.graph_types import prove_precision
+from tfperf.engines.plan import Plan
+from tfperf.engines.runner import Runner
+from tfperf.engines.tensorflow_threads import use_threads
+from tfperf.engines.tensors import call_with_arrays
+from tfperf.exports.servable import Servable
+
+__all__ = ["build"]
+
+
+def build(servable: Servable, plan: Plan) -> Runner:
+    """Trace it, and call the concrete function."""
+    threads = use_threads(plan.threads)
+    traced = servable.in_precision(plan.precision).trace(plan.batch)
+    precision = prove_precision(traced.graph.as_graph_def(), plan.precision)
+    run = call_with_arrays(traced, servable.signature)
+    return Runner(plan, servable.signature, run, proof={"precision": precision, "threads": threads})

@@ -1,0 +1,168 @@
+"""C and C++ compiled against TensorFlow's wheel: each source once, kept in tfperf's cache."""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tfperf.caching import cache_folder
+from tfperf.errors import EngineError
+from tfperf.files import writing_folder_whole
+
+__all__ = ["SOURCES", "compile_once", "find_compiler", "run_tool", "tensorflow_folder", "version_of"]
+
+SOURCES = Path(__file__).parent / "native"
+
+DEADLINE = 600.0
+"""Seconds for a compiler, which needs a few, or tens on a busy machine."""
+
+COMPILERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    ".c": ("CC", ("cc", "gcc", "clang")),
+    ".cc": ("CXX", ("c++", "g++", "clang++")),
+}
+"""Ending of a source -> the variable that names its compiler, and where there is none, what to look for."""
+
+
+def tensorflow_folder() -> Path:
+    """Where TensorFlow's wheel is installed, with its libraries and headers; nothing is imported.
+
+    Raises:
+        EngineError: it is not, or it comes without what C and C++ need.
+    """
+    found = importlib.util.find_spec("tensorflow")
+    for place in (found.submodule_search_locations or ()) if found else ():
+        folder = Path(place)
+        if all((folder / part).exists() for part in ("include", "libtensorflow_cc.so.2", "xla_aot_runtime_src")):
+            return folder
+    raise EngineError(
+        "expected TensorFlow's libraries and headers, as its wheel for Linux has them; pip install tensorflow"
+    )
+
+
+def find_compiler(ending: str) -> list[str]:
+    """The command that compiles files of this ending: .c or .cc.
+
+    Raises:
+        EngineError: there is none.
+    """
+    variable, names = COMPILERS[ending]
+    given = shlex.split(os.environ.get(variable, ""))
+    for command in [given] if given else [[name] for name in names]:
+        if found := shutil.which(command[0]):
+            return [found, *command[1:]]
+    raise EngineError(
+        f"expected a compiler for {ending} files ({' '.join(given) or ', '.join(names)}); "
+        f"install one (Debian: g++, with gcc), or set {variable}"
+    )
+
+
+@functools.cache
+def version_of(compiler: str) -> str:
+    """What a compiler says that it is, in one line.
+
+    Raises:
+        EngineError: it does not run.
+    """
+    return run_tool([compiler, "--version"], "the compiler").partition("\n")[0]
+
+
+def compile_once(source: Path, product: str, arguments: Sequence[str]) -> Path:
+    """Compile a source, unless the cache has what came of it.
+
+    Several processes may ask at once: one of them compiles, the others wait.
+
+    Args:
+        product: name of the file that comes of it.
+        arguments: of the compiler, after the source.
+
+    Raises:
+        EngineError: there is no compiler, or it cannot compile this; names the first error.
+        OSError: the cache cannot be written.
+    """
+    compiler = find_compiler(source.suffix)
+    command = [*compiler, str(source), *arguments]  # libraries come after what needs them
+    made_from = [source.read_text(), *command, version_of(compiler[0]), importlib.metadata.version("tensorflow")]
+    key = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
+    home = cache_folder() / "native"
+    folder = home / f"{Path(product).stem}-{key}"
+    if not folder.is_dir():
+        home.mkdir(parents=True, exist_ok=True)
+        with _only_one(home / ".lock"):
+            if not folder.is_dir():  # nobody made it in the meantime
+                with writing_folder_whole(folder) as aside:
+                    run_tool([*command, "-o", str(aside / product)], f"the compiler, on {source.name},")
+    return folder / product
+
+
+def run_tool(
+    command: Sequence[str], name: str, *, deadline: float = DEADLINE, environment: Mapping[str, str] | None = None
+) -> str:
+    """Run a command to its end; what it wrote to its standard output. None of what it starts outlives the call.
+
+    Args:
+        name: how to call it in an error.
+        environment: variables beside those of this process.
+
+    Raises:
+        EngineError: it cannot be started, fails, or is not done in time; gives its reason in one line.
+    """
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=complained,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,  # what it starts ends with it
+            )
+        except OSError as error:
+            raise EngineError(f"{name} cannot be started: {command[0]}: {error.strerror}") from error
+        try:
+            code = process.wait(deadline)
+        except subprocess.TimeoutExpired as error:
+            raise EngineError(f"{name} was not done in {deadline:g} s") from error
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for file in (said, complained):
+            file.seek(0)
+        output = said.read().decode(errors="replace")
+        if code:
+            raise EngineError(f"{name} failed: {_reason(complained.read().decode(errors='replace') + output, code)}")
+    return output
+
+
+ERROR = re.compile(
+    r"^(?:.*?: )?(?:fatal error|error|LLVM ERROR|[A-Za-z_.]*(?:Error|Exception))(?:: |$).*", re.MULTILINE
+)
+
+
+def _reason(text: str, code: int) -> str:
+    """The first compiler's error or the last Python exception in what a tool wrote, in one line."""
+    found: list[str] = ERROR.findall(text)
+    raised = [line for line in found if re.match(r"[A-Za-z_.]*(?:Error|Exception)\b", line)]
+    lines = [line for line in text.splitlines() if line.strip()]
+    reason = raised[-1] if raised else found[0] if found else lines[-1] if lines else "it said nothing"
+    died = f" (signal {-code})" if code < 0 else ""
+    return " ".join(reason.split())[:300] + died
+
+
+@contextlib.contextmanager
+def _only_one(lock: Path) -> Iterator[None]:
+    """Wait until no other process is in here."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file, and so with the process
+        yield

@@ -1,0 +1,128 @@
+"""ONNX Runtime."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from tfperf.engines.folders import bytes_in
+from tfperf.engines.plan import Plan
+from tfperf.engines.runner import Arrays, Runner
+from tfperf.errors import EngineError
+from tfperf.exports.signature import Signature
+
+if TYPE_CHECKING:
+    from tfperf.exports.servable import Servable
+
+__all__ = ["convert", "load", "write_onnx"]
+
+FILE = "net.onnx"
+
+OPSET = 18
+"""Version of ONNX's operations: the newest that tf2onnx writes."""
+
+QUANTIZING = ("DynamicQuantizeLinear", "QuantizeLinear")
+"""Operations that give int8."""
+
+
+def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
+    """Write the net as ONNX, quantized if the plan says so."""
+    import onnx
+
+    with TemporaryDirectory() as place:
+        float32 = Path(place) / FILE
+        write_onnx(servable, float32)
+        if plan.precision == "float32":
+            (folder / FILE).write_bytes(float32.read_bytes())
+        else:
+            _quantize(float32, folder / FILE, servable, examples if plan.precision == "int8_static" else None)
+    nodes = Counter(node.op_type for node in onnx.load(str(folder / FILE)).graph.node)
+    quantizing = sum(nodes[name] for name in QUANTIZING)
+    if plan.precision != "float32" and not quantizing:
+        raise EngineError(f"{plan}: expected operations that can be quantized, the net has none")
+    return {"precision": f"{quantizing} tensors made int8 in {nodes.total()} operations"}
+
+
+def write_onnx(servable: "Servable", file: Path) -> None:
+    """Write the net in float32, inputs and outputs under their names in the signature."""
+    import tensorflow as tf
+    import tf2onnx
+
+    forms = servable.signature.inputs
+    specs = [tf.TensorSpec(form.shape, form.dtype, name=form.name) for form in forms]
+
+    def positional(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        return servable.call(**servable.named(tensors))
+
+    function = tf.function(positional, input_signature=specs, autograph=False)
+    tf2onnx.convert.from_function(function, input_signature=specs, opset=OPSET, output_path=str(file))
+
+
+def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str]) -> Runner:
+    """Load it on the CPU or, where ONNX Runtime has it, CUDA."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    if plan.threads is not None:
+        options.intra_op_num_threads, options.inter_op_num_threads = plan.threads, 1
+    known = onnxruntime.get_available_providers()
+    providers = [name for name in ("CUDAExecutionProvider", "CPUExecutionProvider") if name in known]
+    try:
+        session = onnxruntime.InferenceSession(str(folder / FILE), options, providers=providers)
+    except Exception as error:  # its errors have no common class but this
+        raise EngineError(f"{plan} cannot load the net: {' '.join(str(error).split())[:300]}") from error
+    inputs = [form.name for form in signature.inputs]
+    outputs = [form.name for form in signature.outputs]
+    call = session.run
+    if len(inputs) == 1:
+        (name,) = inputs
+
+        def run(*arrays: Any) -> Arrays:
+            return tuple(call(outputs, {name: arrays[0]}))
+
+    else:
+
+        def run(*arrays: Any) -> Arrays:
+            return tuple(call(outputs, dict(zip(inputs, arrays, strict=True))))
+
+    threads = session.get_session_options().intra_op_num_threads
+    words = f"{threads or 'its own choice'}, as the session's options say"
+    proof = {**proof, "threads": words, "provider": session.get_providers()[0]}
+    return Runner(plan, signature, run, proof=proof, size=bytes_in(folder))
+
+
+def _quantize(file: Path, target: Path, servable: "Servable", examples: Sequence[NDArray[Any]] | None) -> None:
+    """Write a quantized copy: with scales from the examples, or (None) with scales taken call by call."""
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_dynamic,
+        quantize_static,
+    )
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    prepared = file.with_name("prepared.onnx")
+    quant_pre_process(str(file), str(prepared), skip_symbolic_shape=True)
+    if examples is None:
+        quantize_dynamic(str(prepared), str(target), weight_type=QuantType.QInt8)
+        return
+
+    rest = servable.one_by_one(examples)
+
+    class Examples(CalibrationDataReader):  # type: ignore[misc]
+        def get_next(self) -> dict[str, Any] | None:
+            return next(rest, None)
+
+    quantize_static(
+        str(prepared),
+        str(target),
+        Examples(),
+        quant_format=QuantFormat.QDQ,
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )

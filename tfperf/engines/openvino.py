@@ -1,0 +1,109 @@
+"""OpenVINO."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from tfperf.engines.folders import bytes_in
+from tfperf.engines.plan import Plan
+from tfperf.engines.runner import Arrays, Runner
+from tfperf.errors import EngineError
+from tfperf.exports.signature import Signature
+
+if TYPE_CHECKING:
+    from tfperf.exports.servable import Servable
+
+__all__ = ["convert", "load"]
+
+FILE = "net.xml"
+
+CONVERTED_AS = {"bfloat16": "float32", "float16": "float32"}
+"""Precision -> the one whose files it loads: OpenVINO lowers floats when it compiles."""
+
+HINTS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16", "int8_static": "f32"}
+"""Precision -> what OpenVINO computes in where nothing is quantized. Unasked it takes bfloat16 where the CPU has it."""
+
+TYPES = {"float32": ("f32",), "bfloat16": ("bf16",), "float16": ("f16",), "int8_static": ("i8", "u8")}
+"""Precision -> how OpenVINO calls it."""
+
+HEAVY = ("Convolution", "GroupConvolution", "MatMul", "FullyConnected")
+
+
+def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
+    """Write the net for OpenVINO, weights in float32; for int8, what ONNX Runtime's quantizer makes of it."""
+    import openvino
+
+    with TemporaryDirectory() as place:
+        if plan.precision == "int8_static":
+            from tfperf.engines import onnx
+
+            onnx.convert(servable, plan, examples, Path(place))
+            net = openvino.convert_model(str(Path(place) / onnx.FILE))
+        else:
+            servable.save(Path(place))
+            net = openvino.convert_model(place)
+        openvino.save_model(net, str(folder / FILE), compress_to_fp16=False)
+    return {}
+
+
+def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str]) -> Runner:
+    """Compile it for the CPU.
+
+    Inputs are read where they lie, outputs are given where OpenVINO wrote them.
+    """
+    import openvino
+
+    core = openvino.Core()
+    settings: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_PRECISION_HINT": HINTS[plan.precision],
+    }
+    if plan.threads is not None:
+        settings["INFERENCE_NUM_THREADS"] = plan.threads
+    try:
+        compiled = core.compile_model(str(folder / FILE), "CPU", settings)
+    except RuntimeError as error:
+        raise EngineError(f"{plan} cannot load the net: {' '.join(str(error).split())[:300]}") from error
+    request = compiled.create_infer_request()
+    inputs = [_place(compiled.inputs, form.name) for form in signature.inputs]
+    outputs = [_place(compiled.outputs, form.name) for form in signature.outputs]
+    tensor, give, infer, take = openvino.Tensor, request.set_input_tensor, request.infer, request.get_output_tensor
+
+    def run(*arrays: Any) -> Arrays:
+        for place, array in zip(inputs, arrays, strict=True):
+            give(place, tensor(array, shared_memory=True))
+        infer()
+        return tuple([take(place).data for place in outputs])
+
+    used = compiled.get_property("INFERENCE_NUM_THREADS")
+    proof = {"precision": _prove_precision(compiled, plan), "threads": f"{used}, as the compiled net says"}
+    return Runner(plan, signature, run, proof=proof, size=bytes_in(folder), reuses_outputs=True)
+
+
+def _place(ports: Sequence[Any], name: str) -> int:
+    """Where among the inputs or outputs the one of this name is."""
+    (place,) = [index for index, port in enumerate(ports) if name in port.get_names()]
+    return place
+
+
+def _prove_precision(compiled: Any, plan: Plan) -> str:
+    """How many of the heavy operations compute in the plan's precision, as the compiled net tells.
+
+    Raises:
+        EngineError: there are some, and none does.
+    """
+    types: Counter[str] = Counter()
+    for operation in compiled.get_runtime_model().get_ops():
+        told = operation.get_rt_info()
+        if told["layerType"].astype(str) in HEAVY:
+            types[told["runtimePrecision"].astype(str)] += 1
+    wanted = sum(types[name] for name in TYPES[plan.precision])
+    if types and not wanted:
+        found = ", ".join(f"{count} in {name}" for name, count in sorted(types.items()))
+        raise EngineError(f"expected {plan.precision} from OpenVINO, which on this CPU chose {found}")
+    return f"{wanted} of {types.total()} matrix products and convolutions in {plan.precision}"

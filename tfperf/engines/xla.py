@@ -1,0 +1,40 @@
+"""`tf.function(net, jit_compile=True)`: compiled by XLA, once for each batch size that comes."""
+
+import tensorflow as tf
+
+from tfperf.engines.graph_types import prove_precision
+from tfperf.engines.plan import Plan
+from tfperf.engines.runner import Runner
+from tfperf.engines.tensorflow_threads import use_threads
+from tfperf.engines.tensors import call_with_arrays
+from tfperf.errors import EngineError
+from tfperf.exports.servable import Servable
+
+__all__ = ["build"]
+
+
+def build(servable: Servable, plan: Plan) -> Runner:
+    """Trace it for XLA, and see in the compiler's own output that it compiles it.
+
+    Raises:
+        EngineError: XLA has no equivalent of one of its operations.
+    """
+    threads = use_threads(plan.threads)
+    lower = servable.in_precision(plan.precision)
+    traced = lower.trace(plan.batch, jit_compile=True)
+    precision = prove_precision(traced.graph.as_graph_def(), plan.precision)
+    run = call_with_arrays(traced, servable.signature)
+    proof = {"precision": precision, "threads": threads, "xla": _fusions(lower, plan)}
+    return Runner(plan, servable.signature, run, proof=proof)
+
+
+def _fusions(servable: Servable, plan: Plan) -> str:
+    """What the compiler made of it, in words."""
+    examples = servable.signature.random_inputs(plan.batch or 1)
+    named = {name: tf.constant(array) for name, array in servable.named(examples).items()}
+    function = tf.function(servable.call, jit_compile=True)
+    try:
+        compiled = function.experimental_get_compiler_ir(**named)(stage="optimized_hlo")
+    except (tf.errors.OpError, ValueError) as error:
+        raise EngineError(f"XLA cannot compile '{servable.name}': {' '.join(str(error).split())[:300]}") from error
+    return f"compiled to {compiled.count(' = ')} instructions, {compiled.count(' fusion(')} of them fused"

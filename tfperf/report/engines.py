@@ -1,0 +1,188 @@
+"""A survey of engines, as a table, as a picture and as a result file."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from rich.markup import escape
+from rich.table import Table
+
+from tfperf.engines.survey import Row, Survey, median_seconds
+from tfperf.measure import Doubt, Measurement, Verdict
+from tfperf.measure.results import Fact, Result
+from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
+from tfperf.report.tables import bare_table, with_notes
+
+__all__ = ["answer", "survey_plots", "survey_result", "survey_table"]
+
+USUAL = ("eager", "graph", "saved_model", "predict")
+"""What a speed-up is told against: the first of these that ran, else the first engine."""
+
+
+_COLOURS = {
+    "float32": "#2a6f97",
+    "bfloat16": "#e07a1f",
+    "float16": "#8a5a9e",
+    "int8": "#3a8f5c",
+    "int8_static": "#b03a48",
+}
+
+
+def survey_table(survey: Survey) -> Table:
+    """One row for each plan that ran; below it those that did not, with their reasons, and the doubts."""
+    headers = (
+        "latency [95 %]",
+        "examples/s",
+        "speed-up [99 %]",
+        "first call",
+        "load",
+        "disk",
+        "memory",
+        "error",
+        "cores",
+    )
+    table = bare_table("", *headers)
+    baseline = _baseline(survey)
+    for row in survey.ran:
+        assert row.measurement is not None
+        assert row.agreement is not None
+        table.add_row(
+            escape(_label(row)),
+            format_interval(row.measurement.interval),
+            f"{survey.batch / row.measurement.interval.estimate:,.0f}",
+            _speed_up(survey, baseline, row),
+            format_seconds(row.first_call_seconds or 0),
+            format_seconds(row.load_seconds or 0),
+            format_bytes(row.size) if row.size is not None else "-",
+            format_bytes(_memory(row.measurement)),
+            f"{row.agreement.relative_error:.1g}" if row.agreement.relative_error is not None else "-",
+            f"{row.cores_used:.1f}" if row.cores_used is not None else "-",
+        )
+    notes = [f"{_label(row)}: {row.state}: {row.reason}" for row in survey.rows if row.measurement is None]
+    return with_notes(table, notes, _doubts(survey))
+
+
+def answer(survey: Survey) -> str:
+    """Which plan is the fastest, in a sentence for float32 and one for all precisions."""
+    exact = [row for row in survey.ran if row.plan.precision == "float32"]
+    sentences = [_fastest_words(survey, exact, "in float32")] if exact else []
+    if len(exact) < len(survey.ran):
+        sentences.append(_fastest_words(survey, survey.ran, "of all"))
+    return "; ".join(sentences) or f"no plan ran at batch {survey.batch}"
+
+
+def _fastest_words(survey: Survey, rows: Sequence[Row], among: str) -> str:
+    best, baseline = min(rows, key=median_seconds), _baseline(survey)
+    words = f"fastest {among} at batch {survey.batch}: {best.plan}, {format_seconds(median_seconds(best))} a call"
+    if survey.comparison is None or baseline is None or best is baseline:
+        return words
+    ratios = {row.name: survey.comparison.ratio(row.name, best.name) for row in rows if row is not best}
+    equal = [_label(row) for row in rows if row is not best and ratios[row.name].verdict is not Verdict.FASTER]
+    ratio = survey.comparison.ratio(baseline.name, best.name)
+    words += f", {plain_ratio(ratio.estimate)}x of {_label(baseline)}"
+    return words + (f" (not told apart: {', '.join(equal)})" if equal else "")
+
+
+def _doubts(survey: Survey) -> list[tuple[str, str]]:
+    """Each kind of doubt once, with whom it concerns."""
+    kinds: dict[str, list[tuple[str, Doubt]]] = {}
+    for doubt in survey.comparison.doubts if survey.comparison else ():
+        kinds[doubt.name] = [("", doubt)]
+    for row in survey.ran:
+        for doubt in row.measurement.doubts if row.measurement else ():
+            kinds.setdefault(doubt.name, []).append((_label(row), doubt))
+    lines = []
+    for kind, told in kinds.items():
+        names = [name for name, _ in told if name]
+        words = {doubt.words for _, doubt in told}
+        what = words.pop() if len(words) == 1 else kind.replace("_", " ")
+        lines.append(("all" if len(names) == len(survey.ran) else ", ".join(names), f"{what}: {told[0][1].advice}"))
+    return lines
+
+
+def _label(row: Row) -> str:
+    """Its plan without what the whole table has in common."""
+    return str(row.plan.model_copy(update={"threads": None, "batch": None})).replace(",", "")
+
+
+def survey_plots(figure: Figure, surveys: Sequence[Survey], title: str) -> None:
+    """A picture for each survey, one below the other."""
+    figure.set_size_inches(9, sum(1.2 + 0.28 * len(survey.ran) for survey in surveys))
+    heights = [1.2 + 0.28 * len(survey.ran) for survey in surveys]
+    panels = figure.subplots(len(surveys), squeeze=False, sharex=True, height_ratios=heights)[:, 0]
+    for axes, survey in zip(panels, surveys, strict=True):
+        _draw(axes, survey, f"{title}, {survey.title}")
+    panels[-1].set_xlabel("seconds a call (logarithmic), 95 % interval")
+
+
+def _draw(axes: Axes, survey: Survey, title: str) -> None:
+    """Each plan's latency on a logarithmic scale with its 95 % interval, the fastest at the top, and its error."""
+    rows = sorted(survey.ran, key=median_seconds)
+    for place, row in enumerate(rows):
+        assert row.measurement is not None
+        estimate, low, high = row.measurement.interval
+        axes.errorbar(
+            estimate,
+            place,
+            xerr=[[estimate - low], [high - estimate]],
+            fmt="o",
+            color=_COLOURS[row.plan.precision],
+            ecolor="black",
+            capsize=4,
+        )
+        error = row.agreement.relative_error if row.agreement else None
+        words = format_seconds(estimate) + (f", error {error:.0e}" if error else "")
+        axes.annotate(words, (high, place), (8, 0), textcoords="offset points", va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), [_label(row) for row in rows])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    if rows and rows[0].measurement and rows[-1].measurement:
+        shortest, longest = rows[0].measurement.interval.low, rows[-1].measurement.interval.high
+        axes.set_xlim(shortest / 1.5, longest * (longest / shortest) ** 0.4 * 2)  # room for the words beside the dots
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_title(title)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def survey_result(name: str, surveys: Sequence[Survey]) -> Result:
+    """What is kept of surveys: measurements, ratios, agreements, and each plan's facts under the plan's name."""
+    rows = [row for survey in surveys for row in survey.rows]
+    return Result(
+        name=name,
+        measurements=tuple(
+            row.measurement for survey in surveys if survey.comparison is None for row in survey.ran if row.measurement
+        ),
+        comparisons=tuple(survey.comparison for survey in surveys if survey.comparison is not None),
+        agreements=tuple(row.agreement for row in rows if row.agreement is not None),
+        facts={f"{row.name}: {key}": value for row in rows for key, value in _facts(row).items()},
+        meaning=tuple(answer(survey) for survey in surveys),
+    )
+
+
+def _facts(row: Row) -> dict[str, Fact]:
+    values: dict[str, Fact | None] = {
+        "state": str(row.state),
+        "reason": row.reason or None,
+        "bytes on disk": row.size,
+        "load seconds": row.load_seconds,
+        "first call seconds": row.first_call_seconds,
+        "cores used": row.cores_used,
+        **{f"proof of {what}": words for what, words in row.proof.items()},
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _baseline(survey: Survey) -> Row | None:
+    by_engine = {row.plan.engine: row for row in reversed(survey.ran) if row.plan.precision == "float32"}
+    return next((by_engine[name] for name in USUAL if name in by_engine), next(iter(survey.ran), None))
+
+
+def _speed_up(survey: Survey, baseline: Row | None, row: Row) -> str:
+    if survey.comparison is None or baseline is None or row is baseline:
+        return "1"
+    return format_ratio(survey.comparison.ratio(baseline.name, row.name).interval)
+
+
+def _memory(measurement: Measurement) -> int:
+    """What the process has grown by since before the engine was imported, in bytes."""
+    return max(0, measurement.memory.resident - measurement.memory.resident_before)
