@@ -61,6 +61,23 @@ def test_a_program_prints_the_numbers_of_the_net(exported, title):
     np.testing.assert_allclose(np.reshape(numbers, (3, 2)), expected, rtol=1e-6 if exact else 1e-4)
 
 
+WITHOUT_KERAS = """
+import sys
+sys.modules["keras"] = sys.modules["tfperf"] = None  # makes every import of them fail
+{program}
+np.save("bits.npy", logits)
+"""
+
+
+@pytest.mark.timeout(400)
+def test_python_without_keras_gives_the_same_bits(exported):
+    folder, expected = exported
+    ((_, program),) = sections()["Python"]
+    (folder / "program.py").write_text(WITHOUT_KERAS.format(program=program))
+    run(folder, "python")
+    np.testing.assert_array_equal(np.load(folder / "bits.npy"), expected)
+
+
 def run(folder, language, text=""):
     """Run a program in the folder, with this Python first on the path; what it printed."""
     command = [sys.executable, "program.py"] if language == "python" else ["sh", "-ec", text]

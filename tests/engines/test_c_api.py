@@ -164,7 +164,7 @@ with load(folder, signature, one) as runner:
 
 
 def test_strings_are_refused(tmp_path):
-    text = Signature(inputs=[TensorForm(name="text", shape=(None,), dtype="string")], outputs=[])
+    text = Signature(inputs=(TensorForm(name="text", shape=(None,), dtype="string"),), outputs=())
     with pytest.raises(EngineError, match=r"^c_api, 1 thread: expected inputs and outputs of .*Received: text"):
         c_api.load(tmp_path, text, PLAN, {})
 

@@ -40,7 +40,9 @@ def test_a_source_is_compiled_once_for_each_of_its_versions_and_settings(source,
 
 def test_a_compiler_that_fails_leaves_nothing_and_its_error_is_told(source, cache):
     source.write_text("int answer(void) { return other; }\n")
-    with pytest.raises(EngineError, match=r"^the compiler, on answer\.c, failed: .*error: .*other.*undeclared") as caught:
+    with pytest.raises(
+        EngineError, match=r"^the compiler, on answer\.c, failed: .*error: .*other.*undeclared"
+    ) as caught:
         compile_once(source, "answer.o", ["-c"])
     assert "\n" not in str(caught.value)
     assert [path.name for path in cache.iterdir()] == [".lock"]

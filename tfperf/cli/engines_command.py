@@ -9,9 +9,6 @@ from tfperf.cli.quiet import load_tensorflow
 
 __all__ = ["register"]
 
-WIDTH = 140
-"""Columns of the table where no terminal says how wide it is."""
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -53,7 +50,7 @@ def register(app: typer.Typer) -> None:
         from tfperf.exports import open_model, read_inputs
         from tfperf.files import why_not_writable
         from tfperf.measure.results import write_result
-        from tfperf.report.engines import answer, survey_plots, survey_result, survey_table
+        from tfperf.report.engines import answer, cost_table, speed_table, survey_plots, survey_result
         from tfperf.report.plots import save
 
         batches = whole_numbers("--batch", batch)
@@ -95,8 +92,8 @@ def register(app: typer.Typer) -> None:
                 raise typer.BadParameter(error_words(error)) from error
             for one_batch in found:
                 console.print(f"\n{servable.name}, {one_batch.title}", markup=False, style="bold")
-                wide = console if console.is_terminal else Console(highlight=False, width=WIDTH)
-                wide.print(survey_table(one_batch))
+                console.print(speed_table(one_batch))
+                console.print(cost_table(one_batch))
                 console.print(answer(one_batch), markup=False)
             surveys += found
         write_result(target, survey_result(f"engines {servable.name}", surveys))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tfperf.caching import cache_folder
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tfperf.exports.servable import Servable
 
-__all__ = ["build", "conversions_folder", "load", "missing"]
+__all__ = ["build", "check_numbers", "conversions_folder", "load", "missing"]
 
 
 def build(
@@ -56,6 +57,7 @@ def build(
     if wanted := missing(engine):
         raise EngineError(wanted)
     servable = net if isinstance(net, Servable) else Servable.from_net(net, example)
+    check_numbers(servable.signature)
     if engine.format is not None:
         folder = Conversions(servable, cache or conversions_folder(), representative).folder(plan)
         return load(folder, servable.signature, plan)
@@ -73,6 +75,17 @@ def load(folder: Path, signature: Signature, plan: Plan) -> Runner:
     module: Any = importlib.import_module(f"tfperf.engines.{plan.engine}")
     runner: Runner = module.load(folder, signature, plan, read_proof(folder))
     return runner
+
+
+def check_numbers(signature: Signature) -> None:
+    """Refuse a net that takes or gives anything but numbers and truth values.
+
+    Raises:
+        EngineError: names the first such input or output.
+    """
+    for form in (*signature.inputs, *signature.outputs):
+        if form.dtype == "string" or np.dtype(form.dtype).kind not in "fiub":
+            raise EngineError(f"expected a net from numbers to numbers. Received: {form}; leave it out of the net")
 
 
 def missing(engine: Engine) -> str | None:

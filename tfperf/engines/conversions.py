@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -86,14 +87,32 @@ class Conversions:
 
 
 def fingerprint(servable: Servable) -> str:
-    """SHA-256 of what a net computes: its graph in float32, with the values of its variables."""
+    """SHA-256 of what a net computes: its graph in float32, with the values of its variables and constants."""
     traced = servable.trace()
-    definition = traced.graph.as_graph_def()
-    text = definition.SerializeToString(deterministic=True)
-    for index, function in enumerate(definition.library.function):  # their names hold a counter of the process
-        text = re.sub(re.escape(function.signature.name.encode()), b"function %d" % index, text)
-    digest = hashlib.sha256(text)
-    for variable in traced.variables:
-        digest.update(tf.convert_to_tensor(variable).numpy().tobytes())
+    digest = hashlib.sha256(_graph_words(traced.graph).encode())
+    variables = {id(variable.handle): variable for variable in traced.variables}
+    for captured in traced.captured_inputs:  # in the order of their use; that of `variables` is another in each process
+        value = variables.get(id(captured), captured)
+        if value is captured and captured.dtype in (tf.resource, tf.variant):
+            digest.update(os.urandom(32))  # a lookup table, into which nobody can look: the net is like no other
+        else:
+            digest.update(tf.io.serialize_tensor(tf.convert_to_tensor(value)).numpy())
     digest.update(servable.signature.model_dump_json().encode())
     return digest.hexdigest()
+
+
+def _graph_words(graph: Any) -> str:
+    """A graph without the counters of the process, which are in the names of its functions and of what it captured."""
+
+    def age(function: Any) -> tuple[int, str]:
+        name = function.signature.name
+        return int(re.search(r"\d*$", name)[0] or 0), name  # type: ignore[index]
+
+    definition = graph.as_graph_def()
+    functions = sorted(definition.library.function, key=age)
+    words = "".join(map(str, [*definition.node, *functions]))
+    for index, tensor in enumerate(graph.internal_captures):
+        words = words.replace(f'"{tensor.op.name}"', f'"captured {index}"')
+    for index, function in enumerate(functions):
+        words = re.sub(rf"{re.escape(function.signature.name)}(?!\d)", f"function {index}", words)
+    return words

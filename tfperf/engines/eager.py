@@ -14,7 +14,7 @@ from tfperf.errors import EngineError
 from tfperf.exports.layer_policies import computing_in, layers_to_switch
 from tfperf.exports.servable import Servable
 
-__all__ = ["build", "in_policy", "net_of"]
+__all__ = ["build", "in_policy", "net_of", "prove_policy"]
 
 
 def build(servable: Servable, plan: Plan) -> Runner:
@@ -27,8 +27,16 @@ def build(servable: Servable, plan: Plan) -> Runner:
         answer = net(*pack([tf.convert_to_tensor(array) for array in arrays]), training=False)
         return tuple(np.asarray(tensor) for tensor in ([answer] if single else keras.tree.flatten(answer)))
 
-    proof = {"precision": f"each layer's policy is {plan.precision}", "threads": threads}
-    return Runner(plan, servable.signature, in_policy(net, plan, run), proof=proof)
+    proof = {"precision": prove_policy(net, plan), "threads": threads}
+    return Runner(plan, servable.signature, in_policy(servable, plan, run), proof=proof)
+
+
+def prove_policy(net: Any, plan: Plan) -> str:
+    """How many layers compute in the plan's precision while it runs, as they say themselves."""
+    with computing_in(net, plan.precision):
+        layers = net._flatten_layers(include_self=False)
+        said = [layer.compute_dtype == plan.precision for layer in layers]
+    return f"{sum(said)} of {len(said)} layers compute in {plan.precision}"
 
 
 def net_of(servable: Servable, plan: Plan) -> Any:
@@ -42,14 +50,15 @@ def net_of(servable: Servable, plan: Plan) -> Any:
     return servable.net
 
 
-def in_policy(net: Any, plan: Plan, run: Callable[..., Arrays]) -> Callable[..., Arrays]:
-    """The call in the plan's precision; as it is, where that is the net's own."""
-    if not layers_to_switch(net, plan.precision):
+def in_policy(servable: Servable, plan: Plan, run: Callable[..., Arrays]) -> Callable[..., Arrays]:
+    """The call of a servable's net in the plan's precision, with answers of the signature's types."""
+    net, dtypes = servable.net, [form.dtype for form in servable.signature.outputs]
+    if plan.precision == "float32" and not layers_to_switch(net, plan.precision):
         return run
 
     def run_switched(*arrays: Any) -> Arrays:
         with computing_in(net, plan.precision):
             answers = run(*arrays)
-        return tuple(answer.astype("float32") for answer in answers)
+        return tuple(answer.astype(dtype) for answer, dtype in zip(answers, dtypes, strict=True))
 
     return run_switched

@@ -53,7 +53,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     config = tf.compat.v1.ConfigProto()
     if plan.threads is not None:
         config.intra_op_parallelism_threads, config.inter_op_parallelism_threads = plan.threads, 1
-    if plan.threads == 1 and _is_plain(definition):
+    if plan.threads is not None and _is_plain(definition):  # the caller's thread then runs each operation in turn
         config.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
     session = tf.compat.v1.Session(config=config, graph=graph)
     ends = config_pb2.CallableOptions(
@@ -65,7 +65,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     return Runner(
         plan,
         signature,
-        lambda *arrays: tuple(call(*arrays)),
+        call,
         proof={**proof, "threads": threads},
         size=bytes_in(folder),
         close=session.close,

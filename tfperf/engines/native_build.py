@@ -43,7 +43,7 @@ def tensorflow_folder() -> Path:
     found = importlib.util.find_spec("tensorflow")
     for place in (found.submodule_search_locations or ()) if found else ():
         folder = Path(place)
-        if all((folder / part).exists() for part in ("include", "libtensorflow_cc.so.2", "xla_aot_runtime_src")):
+        if all((folder / part).exists() for part in ("include", "libtensorflow_cc.so.2")):
             return folder
     raise EngineError(
         "expected TensorFlow's libraries and headers, as its wheel for Linux has them; pip install tensorflow"
@@ -80,7 +80,7 @@ def version_of(compiler: str) -> str:
 def compile_once(source: Path, product: str, arguments: Sequence[str]) -> Path:
     """Compile a source, unless the cache has what came of it.
 
-    Several processes may ask at once: one of them compiles, the others wait.
+    Headers beside the source count as part of it. Several processes may ask at once: one compiles, the others wait.
 
     Args:
         product: name of the file that comes of it.
@@ -92,7 +92,8 @@ def compile_once(source: Path, product: str, arguments: Sequence[str]) -> Path:
     """
     compiler = find_compiler(source.suffix)
     command = [*compiler, str(source), *arguments]  # libraries come after what needs them
-    made_from = [source.read_text(), *command, version_of(compiler[0]), importlib.metadata.version("tensorflow")]
+    texts = [file.read_text() for file in (source, *sorted(source.parent.glob("*.h")))]
+    made_from = [*texts, *command, version_of(compiler[0]), importlib.metadata.version("tensorflow")]
     key = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
     home = cache_folder() / "native"
     folder = home / f"{Path(product).stem}-{key}"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
-from tfperf.engines.runner import Arrays, Runner
+from tfperf.engines.runner import Runner
 from tfperf.errors import EngineError
 from tfperf.exports.signature import Signature
 
@@ -50,12 +50,19 @@ def write_onnx(servable: "Servable", file: Path) -> None:
     """Write the net in float32, inputs and outputs under their names in the signature."""
     import tensorflow as tf
     import tf2onnx
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
     forms = servable.signature.inputs
     specs = [tf.TensorSpec(form.shape, form.dtype, name=form.name) for form in forms]
 
+    traced = servable.trace()
+    frozen = convert_variables_to_constants_v2(traced)  # tf2onnx itself takes constants of layers for inputs
+    names = sorted(traced.structured_outputs)
+
     def positional(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        return servable.call(**servable.named(tensors))
+        named = servable.named(tensors)
+        answers = frozen(*(named[given.op.name] for given in frozen.inputs))
+        return dict(zip(names, answers, strict=True))
 
     function = tf.function(positional, input_signature=specs, autograph=False)
     tf2onnx.convert.from_function(function, input_signature=specs, opset=OPSET, output_path=str(file))
@@ -80,13 +87,13 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     if len(inputs) == 1:
         (name,) = inputs
 
-        def run(*arrays: Any) -> Arrays:
-            return tuple(call(outputs, {name: arrays[0]}))
+        def run(*arrays: Any) -> Any:
+            return call(outputs, {name: arrays[0]})
 
     else:
 
-        def run(*arrays: Any) -> Arrays:
-            return tuple(call(outputs, dict(zip(inputs, arrays, strict=True))))
+        def run(*arrays: Any) -> Any:
+            return call(outputs, dict(zip(inputs, arrays, strict=True)))
 
     threads = session.get_session_options().intra_op_num_threads
     words = f"{threads or 'its own choice'}, as the session's options say"

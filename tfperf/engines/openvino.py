@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from tfperf.engines.folders import bytes_in
@@ -72,10 +73,12 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     request = compiled.create_infer_request()
     inputs = [_place(compiled.inputs, form.name) for form in signature.inputs]
     outputs = [_place(compiled.outputs, form.name) for form in signature.outputs]
+    asarray = np.asarray
     tensor, give, infer, take = openvino.Tensor, request.set_input_tensor, request.infer, request.get_output_tensor
 
     def run(*arrays: Any) -> Arrays:
-        for place, array in zip(inputs, arrays, strict=True):
+        in_rows = [asarray(array, order="C") for array in arrays]  # the same arrays, unless they lie in another order
+        for place, array in zip(inputs, in_rows, strict=True):
             give(place, tensor(array, shared_memory=True))
         infer()
         return tuple([take(place).data for place in outputs])

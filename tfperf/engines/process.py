@@ -28,7 +28,7 @@ DEADLINE = 600.0
 """Seconds for one answer."""
 
 GRACE = 5.0
-"""Seconds for a process whose input has ended to end."""
+"""Seconds for a process whose output has ended to end."""
 
 
 class Loaded(NamedTuple):
@@ -109,14 +109,11 @@ class EngineProcess:
         return Work(self, batch)
 
     def close(self) -> None:
-        """End the process and all that it started."""
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """End the process and all that it started, at once: it has nothing to put in order."""
+        self._kill()
         self._process.wait()
+        with contextlib.suppress(OSError):  # what was not sent is not worth an error
+            self._process.stdin.close()  # type: ignore[union-attr]
         self._process.stdout.close()  # type: ignore[union-attr]
         self._noise.close()
 
@@ -148,11 +145,16 @@ class EngineProcess:
         while not line.endswith(b"\n"):
             ready, _, _ = select.select([pipe], [], [], max(0.0, until - time.monotonic()))
             if not ready:
+                self._kill()  # it would answer the next question with what it was asked now
                 raise EngineError(f"{self.plan}: no answer within {self._deadline:g} s; its process was ended")
             if not (piece := os.read(pipe, 65536)):
                 raise EngineError(self._how_it_died())
             line += piece
         return line
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _how_it_died(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -182,23 +184,26 @@ class Work:
 
     def timed(self, calls: int) -> float:
         """Seconds of so many calls together, as the process has measured them."""
-        try:
-            told = self._process._ask("timed", batch=self._batch, calls=calls)
-        except EngineError as error:
-            self.failure = str(error)
-            raise
+        told = self._ask("timed", batch=self._batch, calls=calls)
         self._seconds += told["seconds"]
         self._cpu_seconds += told["cpu_seconds"]
         return float(told["seconds"])
 
     def memory(self) -> MemoryPeak:
         """The most memory of the process."""
-        return MemoryPeak.model_validate_json(self._process._ask("memory"))
+        return MemoryPeak.model_validate_json(self._ask("memory"))
 
     @property
     def cores_used(self) -> float:
         """Processors busy on average, in all calls that were timed."""
         return self._cpu_seconds / self._seconds if self._seconds else 0.0
+
+    def _ask(self, name: str, **arguments: Any) -> Any:
+        try:
+            return self._process._ask(name, **arguments)
+        except EngineError as error:
+            self.failure = str(error)
+            raise
 
 
 def store_arrays(file: Path, arrays: Sequence[NDArray[Any]]) -> Path:

@@ -1,6 +1,6 @@
 """A plan made real."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -20,8 +20,9 @@ class Runner:
     Attributes:
         plan: what it does.
         signature: the named inputs and outputs.
-        run: the call itself, from one array for each input to one for each output: nothing is checked, and nothing
-            but the engine's own call is done. Where `reuses_outputs` is set, the next call overwrites what it returned.
+        run: the call itself, from one array for each input to a list or tuple of one for each output: nothing is
+            checked, and nothing but the engine's own call is done. Where `reuses_outputs` is set, the next call
+            overwrites what it returned.
         proof: what shows that the plan took effect, by what was asked for: {"threads": "1, as the engine says"}.
         size: bytes on disk of what the engine loads; None: it loads nothing.
     """
@@ -30,7 +31,7 @@ class Runner:
         self,
         plan: Plan,
         signature: Signature,
-        run: Callable[..., Arrays],
+        run: Callable[..., Sequence[NDArray[Any]]],
         *,
         proof: Mapping[str, str],
         size: int | None = None,
@@ -57,7 +58,7 @@ class Runner:
         if self.plan.batch is not None:
             self._check_batch(arrays)
         outputs = self.run(*arrays)
-        return tuple(output.copy() for output in outputs) if self.reuses_outputs else outputs
+        return tuple(output.copy() for output in outputs) if self.reuses_outputs else tuple(outputs)
 
     def close(self) -> None:
         """Give back what the engine holds; the runner cannot be called any more."""

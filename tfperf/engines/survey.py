@@ -7,10 +7,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tfperf.engines.building import conversions_folder, missing
+from tfperf.engines.building import check_numbers, conversions_folder, missing
 from tfperf.engines.catalog import find_engine
 from tfperf.engines.conversions import Conversions
 from tfperf.engines.plan import Plan
@@ -59,6 +60,7 @@ class Survey(Value):
     batch: int = Field(ge=1)
     rows: tuple[Row, ...]
     comparison: Comparison | None = Field(description="None: fewer than two of them ran")
+    answers_vary: bool = Field(description="whether the net answers differently to different inputs, as a check needs")
 
     @property
     def ran(self) -> list[Row]:
@@ -108,9 +110,11 @@ def survey(
         on_progress: told how far the measuring is.
 
     Raises:
+        EngineError: the net takes or gives strings.
         ValueError: the net does not take these inputs.
         OSError: the cache cannot be written.
     """
+    check_numbers(servable.signature)
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         conversions = Conversions(servable, cache or conversions_folder(), representative)
@@ -134,6 +138,7 @@ class _Bench:
         self._stack, self._on_step, self._on_progress = stack, on_step, on_progress
         self._servable, self._model, self._scratch, self._conversions = servable, model, scratch, conversions
         weights = servable.net.get_weights() if servable.net is not None else []
+        self._answers_vary = _answers_vary(servable)
         self._weights = store_arrays(scratch / "weights.npz", weights)
         self._processes: dict[Plan, tuple[EngineProcess, Loaded]] = {}
 
@@ -154,9 +159,11 @@ class _Bench:
                 break
             except EngineError:
                 for plan, work in [(plan, work) for plan, work in works.items() if work.failure]:
-                    rows[plan] = rows[plan].model_copy(update={"state": State.FAILED, "reason": work.failure})
+                    rows[plan] = rows[plan].model_copy(
+                        update={"state": State.FAILED, "reason": _printable(work.failure)}
+                    )
                     del works[plan]
-        return Survey(batch=batch, rows=tuple(rows.values()), comparison=comparison)
+        return Survey(batch=batch, rows=tuple(rows.values()), comparison=comparison, answers_vary=self._answers_vary)
 
     def _prepared(self, plan: Plan, batch: int, inputs: Path, reference: Path) -> tuple[Row, Work | None]:
         try:
@@ -201,9 +208,20 @@ class _Bench:
             ((name, work),) = named.items()
             measurements = (measure(work, name=name, time_limit=time_limit, on_progress=self._on_progress),)
         for (plan, work), measurement in zip(works.items(), measurements, strict=True):
-            found = {"measurement": measurement, "cores_used": work.cores_used}
+            first = {"first_call_seconds": rows[plan].first_call_seconds}  # which the check of the answers made
+            found = {"measurement": measurement.model_copy(update=first), "cores_used": work.cores_used}
             rows[plan] = rows[plan].model_copy(update=found)
-        return comparison
+        if comparison is None:
+            return None
+        return comparison.model_copy(update={"measurements": tuple(rows[plan].measurement for plan in works)})
+
+
+def _answers_vary(servable: Servable) -> bool:
+    """Whether two random inputs have different answers. Those of a deep net with fresh weights may be all alike."""
+    answers = servable.reference(servable.signature.random_inputs(2))
+    return any(
+        not np.allclose(answer[:1], answer[1:], rtol=1e-4, atol=0.0) for answer in answers if answer.shape[:1] == (2,)
+    )
 
 
 def median_seconds(row: Row) -> float:

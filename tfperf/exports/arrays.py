@@ -54,6 +54,8 @@ def in_order(arrays: Mapping[str, NDArray[Any]], signature: Signature, where: st
     if set(arrays) != set(names):
         raise ExportError(f"expected the arrays {', '.join(names)} in {where}. Found: {', '.join(arrays) or 'none'}")
     inputs = tuple(arrays[name] for name in names)
+    if empty := [name for name, array in zip(names, inputs, strict=True) if not array.size]:
+        raise ExportError(f"expected an example at least of {empty[0]} in {where}. Found: none")
     try:
         signature.check(inputs)
     except ValueError as error:

@@ -13,7 +13,7 @@ from tfperf.measure.results import Fact, Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
 from tfperf.report.tables import bare_table, with_notes
 
-__all__ = ["answer", "survey_plots", "survey_result", "survey_table"]
+__all__ = ["answer", "cost_table", "speed_table", "survey_plots", "survey_result"]
 
 USUAL = ("eager", "graph", "saved_model", "predict")
 """What a speed-up is told against: the first of these that ran, else the first engine."""
@@ -28,38 +28,44 @@ _COLOURS = {
 }
 
 
-def survey_table(survey: Survey) -> Table:
-    """One row for each plan that ran; below it those that did not, with their reasons, and the doubts."""
-    headers = (
-        "latency [95 %]",
-        "examples/s",
-        "speed-up [99 %]",
-        "first call",
-        "load",
-        "disk",
-        "memory",
-        "error",
-        "cores",
-    )
-    table = bare_table("", *headers)
+def speed_table(survey: Survey) -> Table:
+    """How fast: one row for each plan that ran; below it those that did not, with their reasons, and the doubts."""
+    table = bare_table("", "latency [95 %]", "examples/s", "speed-up [99 %]")
     baseline = _baseline(survey)
     for row in survey.ran:
         assert row.measurement is not None
-        assert row.agreement is not None
         table.add_row(
             escape(_label(row)),
             format_interval(row.measurement.interval),
             f"{survey.batch / row.measurement.interval.estimate:,.0f}",
             _speed_up(survey, baseline, row),
+        )
+    notes = [f"{_label(row)}: {row.state}: {row.reason}" for row in survey.rows if row.measurement is None]
+    return with_notes(table, notes, _doubts(survey))
+
+
+def cost_table(survey: Survey) -> Table:
+    """What it takes: one row for each plan that ran.
+
+    Its largest error against the net in float32, as a share of the largest output, and how many rows have the same
+    largest output; the first call, loading the engine with the net, bytes on disk and of memory
+    beyond those of Python, and the cores that were busy.
+    """
+    table = bare_table("", "error", "top-1", "first call", "load", "disk", "memory", "cores")
+    for row in survey.ran:
+        assert row.measurement is not None
+        assert row.agreement is not None
+        table.add_row(
+            escape(_label(row)),
+            f"{row.agreement.relative_error:.1g}" if row.agreement.relative_error is not None else "-",
+            f"{row.agreement.same_top1_share:.0%}" if row.agreement.same_top1_share is not None else "-",
             format_seconds(row.first_call_seconds or 0),
             format_seconds(row.load_seconds or 0),
             format_bytes(row.size) if row.size is not None else "-",
             format_bytes(_memory(row.measurement)),
-            f"{row.agreement.relative_error:.1g}" if row.agreement.relative_error is not None else "-",
             f"{row.cores_used:.1f}" if row.cores_used is not None else "-",
         )
-    notes = [f"{_label(row)}: {row.state}: {row.reason}" for row in survey.rows if row.measurement is None]
-    return with_notes(table, notes, _doubts(survey))
+    return table
 
 
 def answer(survey: Survey) -> str:
@@ -92,6 +98,9 @@ def _doubts(survey: Survey) -> list[tuple[str, str]]:
         for doubt in row.measurement.doubts if row.measurement else ():
             kinds.setdefault(doubt.name, []).append((_label(row), doubt))
     lines = []
+    if survey.ran and not survey.answers_vary:
+        advice = "take trained weights, or inputs that it tells apart"
+        lines.append(("all", f"the net answers alike to different inputs, so that its check says little: {advice}"))
     for kind, told in kinds.items():
         names = [name for name, _ in told if name]
         words = {doubt.words for _, doubt in told}
@@ -113,6 +122,11 @@ def survey_plots(figure: Figure, surveys: Sequence[Survey], title: str) -> None:
     for axes, survey in zip(panels, surveys, strict=True):
         _draw(axes, survey, f"{title}, {survey.title}")
     panels[-1].set_xlabel("seconds a call (logarithmic), 95 % interval")
+    intervals = [row.measurement.interval for survey in surveys for row in survey.ran if row.measurement]
+    if intervals:
+        shortest, longest = min(one.low for one in intervals), max(one.high for one in intervals)
+        room = (longest / shortest) ** 0.4 * 2  # for the words beside the dots
+        panels[-1].set_xlim(shortest / 1.5, longest * room)
 
 
 def _draw(axes: Axes, survey: Survey, title: str) -> None:
@@ -136,9 +150,6 @@ def _draw(axes: Axes, survey: Survey, title: str) -> None:
     axes.set_yticks(range(len(rows)), [_label(row) for row in rows])
     axes.invert_yaxis()
     axes.set_xscale("log")
-    if rows and rows[0].measurement and rows[-1].measurement:
-        shortest, longest = rows[0].measurement.interval.low, rows[-1].measurement.interval.high
-        axes.set_xlim(shortest / 1.5, longest * (longest / shortest) ** 0.4 * 2)  # room for the words beside the dots
     axes.grid(axis="x", alpha=0.3)
     axes.set_title(title)
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,25 +1,23 @@
 // One net compiled by XLA, behind functions that C can call. net.h is what the compiler wrote for it.
-#define EIGEN_USE_THREADS
-#include <memory>
 #include <string>
 
 #include "net.h"
-#include "unsupported/Eigen/CXX11/Tensor"
+#include "xla_pool.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
 namespace {
 
 struct Engine {
-  explicit Engine(int threads) {
-    if (threads == 0) return;
-    pool = std::make_unique<Eigen::ThreadPool>(threads);
-    device = std::make_unique<Eigen::ThreadPoolDevice>(pool.get(), threads);
-    net.set_thread_pool(device.get());
+  explicit Engine(int threads) : pool(threads == 0 ? nullptr : new_pool(threads)) {
+    if (pool != nullptr) net.set_thread_pool(device_of(pool));
   }
 
-  std::unique_ptr<Eigen::ThreadPool> pool;
-  std::unique_ptr<Eigen::ThreadPoolDevice> device;
+  ~Engine() {
+    if (pool != nullptr) delete_pool(pool);
+  }
+
+  Pool* const pool;
   Net net;
 };
 
