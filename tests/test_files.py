@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfperf.files import writing_folder_whole, writing_whole
+from tfperf.files import why_not_writable, writing_folder_whole, writing_whole
 
 
 def fail_after(done: object, error: BaseException) -> None:
@@ -162,3 +162,23 @@ def test_a_file_is_not_replaced_by_a_folder(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="net"), writing_folder_whole(path) as folder:
         fill(folder, "new")
     assert path.read_text() == "someone's work"
+
+
+# ---------------------------------------------------------------- before the work
+
+
+@pytest.mark.parametrize("place", ["new.json", "deep/down/new.json", "old.json"])
+def test_where_a_file_can_be_written_there_is_no_reason(tmp_path: Path, monkeypatch, place: str) -> None:
+    (tmp_path / "old.json").touch()
+    assert why_not_writable(tmp_path / place) is None
+    monkeypatch.chdir(tmp_path)
+    assert why_not_writable(Path(place)) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["old.json"]
+
+
+def test_why_a_file_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    assert why_not_writable(tmp_path) == f"expected a file, {tmp_path} is a folder"
+    assert why_not_writable(tmp_path / "file" / "new.json") == f"cannot write in {tmp_path / 'file'}"
+    monkeypatch.setattr(os, "access", lambda folder, _: folder != tmp_path)  # root may write everywhere
+    assert why_not_writable(tmp_path / "deep" / "new.json") == f"cannot write in {tmp_path}"

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-COMMANDS = ("list", "run", "env", "data", "compare", "horovod", "launch", "doctor")
+COMMANDS = ("list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify", "engines")
 
 
 def test_help_names_every_command(tfperf_command):

@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tfperf.errors import ExportError
+from tfperf.exports.layer_policies import computing_in, layers_to_switch
 from tfperf.exports.servable import Servable
+from tfperf.exports.signature import Signature, TensorForm
 
 
 def structured(net, arrays):
@@ -119,3 +121,79 @@ def test_two_inputs_of_one_name_are_told_apart():
     from tfperf.exports.servable import _distinct
 
     assert _distinct(["a", "a", "b/c"]) == ["a_0", "a_1", "b_c"]
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_a_lower_precision_is_inside_and_float32_outside(net, precision):
+    own = [layer.dtype_policy.name for layer in net.layers]
+    servable = Servable.from_net(net)
+    lower = servable.in_precision(precision)
+    assert lower.signature == servable.signature
+    operations = lower.trace().graph.get_operations()
+    heavy = {op.outputs[0].dtype.name for op in operations if op.type in ("MatMul", "BatchMatMulV2")}
+    assert heavy == {precision}
+    arrays = servable.signature.random_inputs(4)
+    for a, b in zip(lower.reference(arrays), servable.reference(arrays), strict=True):
+        assert a.dtype == np.float32
+        np.testing.assert_allclose(a, b, atol=3e-2)
+    assert [layer.dtype_policy.name for layer in net.layers] == own
+
+
+def test_float32_is_what_it_is_already(small):
+    servable = Servable.from_net(small)
+    assert servable.in_precision("float32") is servable
+
+
+def test_a_saved_model_has_the_precision_it_has(small, tmp_path):
+    Servable.from_net(small).save(tmp_path / "saved")
+    saved = Servable.from_saved_model(tmp_path / "saved", name="theirs")
+    assert saved.in_precision("float32") is saved
+    with pytest.raises(ExportError, match=r"^expected a Keras net to compute in bfloat16; 'theirs' is a graph"):
+        saved.in_precision("bfloat16")
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_policies_are_restored_after_an_error_too(policy):
+    net = keras.Sequential([keras.Input((5,)), keras.layers.Dense(4, dtype=policy), keras.layers.Dense(4)])
+    own = [layer.dtype_policy for layer in net.layers]
+    with pytest.raises(ZeroDivisionError), computing_in(net, "float16"):
+        raise ZeroDivisionError(*[layer.compute_dtype for layer in net.layers])
+    assert [layer.dtype_policy for layer in net.layers] == own
+    with computing_in(net, "float16"):
+        assert [layer.compute_dtype for layer in net.layers] == ["float16"] * 2
+        assert net.layers[0].variable_dtype == "float32"
+    assert [layer.dtype_policy for layer in net.layers] == own
+
+
+def test_layers_of_other_types_are_left_alone():
+    double = keras.layers.Dense(4, dtype="float64")
+    net = keras.Sequential([keras.Input((5,)), double, keras.layers.Dense(4)])
+    with computing_in(net, "bfloat16"):
+        assert [layer.compute_dtype for layer in net.layers] == ["float64", "bfloat16"]
+    assert layers_to_switch(net, "float32") == []
+
+
+def test_a_batch_goes_one_by_one(pair):
+    net, example = pair
+    servable = Servable.from_net(net, example)
+    floats, ids = np.arange(6, dtype="float32").reshape(3, 2), np.ones((3, 7), "int32")
+    ones = list(servable.one_by_one([floats, ids]))
+    assert [{name: array.shape for name, array in one.items()} for one in ones] == [
+        {"floats": (1, 2), "ids": (1, 7)}
+    ] * 3
+    np.testing.assert_array_equal(np.concatenate([one["floats"] for one in ones]), floats)
+
+
+def test_what_has_no_batch_goes_with_each(small):
+    signature = Signature(
+        inputs=(
+            TensorForm(name="x", shape=(None, 2), dtype="float32"),
+            TensorForm(name="scale", shape=(3,), dtype="float32"),
+        ),
+        outputs=(),
+    )
+    servable = Servable("scaled", signature, lambda **_: {}, keeps=[])
+    ones = list(servable.one_by_one([np.zeros((2, 2)), np.ones(3)]))
+    assert [(one["x"].shape, one["scale"].shape) for one in ones] == [((1, 2), (3,))] * 2
+    alone = Servable("scaled", Signature(inputs=signature.inputs[1:], outputs=()), lambda **_: {}, keeps=[])
+    assert len(list(alone.one_by_one([np.ones(3)]))) == 1

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tfperf.measure import comparison
 from tfperf.measure.comparison import Ratio, Verdict, compare, judge, paired
 from tfperf.measure.measurement import Stop
+from tfperf.measure.memory import MemoryPeak
 from tfperf.measure.statistics import Interval
 from tfperf.measure.words import format_ratio
 
@@ -245,6 +246,31 @@ def test_arguments_reach_every_candidate(fake) -> None:
         {name: candidate(name) for name in "ab"}, (1,), {"y": 2}, clock=machine.clock, synchronize=fake.nothing, seed=0
     )
     assert seen == {("a", 1, 2), ("b", 1, 2)}
+
+
+def test_work_of_other_processes_is_compared_by_what_they_say(fake, compared) -> None:
+    machine = fake.FakeMachine(read_cost=1e-7)
+
+    class Elsewhere:
+        def __init__(self, seconds: float, cost_of_asking: float, resident: int) -> None:
+            self.seconds, self.cost_of_asking, self.resident = seconds, cost_of_asking, resident
+
+        def __call__(self) -> None:
+            self.timed(1)
+
+        def timed(self, calls: int) -> float:
+            machine.spend(calls * self.seconds + self.cost_of_asking)
+            return calls * self.seconds
+
+        def memory(self) -> MemoryPeak:
+            return MemoryPeak(resident=self.resident, resident_before=0, device=None, of_whole_process=False)
+
+    works = {"fast": Elsewhere(1e-4, 0.003, 100), "slow": Elsewhere(2e-4, 0.0, 200), "here": machine.work(4e-4)}
+    result = compared(machine, works, seed=0)
+    assert result.ratio("slow", "fast").estimate == pytest.approx(2)
+    assert result.ratio("here", "fast").estimate == pytest.approx(4, rel=1e-3)
+    assert result.ratio("slow", "fast").verdict is Verdict.FASTER
+    assert [result[name].memory.resident for name in ("fast", "slow")] == [100, 200]
 
 
 def test_unknown_candidates_are_a_key_error(fake, compared) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -147,3 +148,29 @@ def test_the_load_is_that_from_before(watched, monkeypatch: pytest.MonkeyPatch) 
     loads = iter([(2.5, 0, 0), (9.0, 0, 0)])
     monkeypatch.setattr(module.os, "getloadavg", lambda: next(loads))
     assert watched(idle=1.0).load_before == 2.5
+
+
+BUSY = """
+import sys, time
+while time.process_time() < 0.3:
+    pass
+print("done", flush=True)
+sys.stdin.read()
+"""
+
+STARTING_ANOTHER = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-S", "-c", sys.argv[1]])
+"""
+
+
+def test_the_work_of_those_it_started_is_its_own() -> None:
+    """That of a child and of a grandchild while they live, and that of the child when it has ended."""
+    before = module._own_cpu_seconds()
+    command = [sys.executable, "-S", "-c", STARTING_ANOTHER + BUSY, BUSY]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert [child.stdout.readline() for _ in range(2)] == ["done\n"] * 2
+        assert module._own_cpu_seconds() - before > 0.5
+        child.stdin.close()
+        child.wait(30)
+    assert module._own_cpu_seconds() - before > 0.25

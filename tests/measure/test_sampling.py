@@ -12,7 +12,8 @@ from tfperf.errors import MeasurementError
 from tfperf.measure import sampling
 from tfperf.measure.doubts import MOST_READ_COST
 from tfperf.measure.measurement import Stop
-from tfperf.measure.sampling import Sampler, measure, reason_to_stop
+from tfperf.measure.memory import MemoryPeak
+from tfperf.measure.sampling import Sampler, TimesItself, measure, reason_to_stop
 
 
 @pytest.fixture
@@ -330,3 +331,45 @@ def test_a_bad_name_is_refused_before_the_work_runs(machine, measured, name: str
     with pytest.raises(ValueError, match="name"):
         measured(machine, work, name=name)
     assert not called
+
+
+# ---------------------------------------------------------------- work that times itself
+
+
+class Elsewhere:
+    """Work of another process: asking it costs a millisecond of this one's clock, which is none of its own."""
+
+    def __init__(self, machine, seconds: float) -> None:
+        self.machine, self.seconds, self.asked = machine, seconds, []
+
+    def __call__(self) -> None:
+        self.timed(1)
+
+    def timed(self, calls: int) -> float:
+        self.asked.append(calls)
+        self.machine.spend(1e-3 + calls * self.seconds)
+        return calls * self.seconds
+
+    def memory(self) -> MemoryPeak:
+        return MemoryPeak(resident=2**30, resident_before=2**20, device=None, of_whole_process=False)
+
+
+def test_work_that_times_itself_is_asked_for_its_seconds(machine, measured) -> None:
+    work = Elsewhere(machine, 1e-5)
+    assert isinstance(work, TimesItself)
+    result = measured(machine, work, name="elsewhere")
+    assert result.median == pytest.approx(1e-5)  # the clock here says a hundred times that
+    assert result.first_call_seconds == pytest.approx(1e-5)
+    assert result.memory == work.memory()
+    assert work.asked[0] == 1
+    assert work.asked[-1] == result.calls_per_sample > 1
+
+
+def test_a_function_is_not_asked(machine, measured) -> None:
+    assert not isinstance(machine.work(1e-5), TimesItself)
+    assert measured(machine, machine.work(1e-5)).memory.resident < 2**30
+
+
+def test_work_that_took_no_time_is_an_error(machine, measured) -> None:
+    with pytest.raises(MeasurementError, match="the clock stood still over"):
+        measured(machine, Elsewhere(machine, 0.0))

@@ -57,10 +57,14 @@ def register(app: typer.Typer) -> None:
         counts = whole_numbers("--threads", threads or ("1" if usable_cores() == 1 else f"1,{usable_cores()}"))
         names = chosen_from([known.name for known in ENGINES], "--engine", engine)
         precisions = chosen_from(PRECISIONS, "--precision", precision)
+        if not any(one in known.precisions for known in ENGINES if known.name in names for one in precisions):
+            raise typer.BadParameter(f"none of {', '.join(names)} has {', '.join(precisions)}")
         servable = open_model(model, signature=signature, seed=seed)
         given = read_inputs(inputs, servable.signature) if inputs is not None else None
         examples = {size: servable.signature.examples(size, given, seed) for size in batches}
         target = json or Path("results", f"engines_{servable.name}.json")
+        if target.suffix == ".png":
+            raise typer.BadParameter(f"expected a .json file for --json, its picture beside it. Received: {target}")
         if reason := why_not_writable(target):
             raise typer.BadParameter(f"--json: {reason}")
         console = Console(highlight=False)

@@ -36,5 +36,7 @@ def chosen_from(known: Sequence[Choice], option: str, text: str) -> tuple[Choice
 
 
 def error_words(error: Exception) -> str:
-    """What a system's error says, with the file it is about."""
-    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+    """What a system's error says, with the file it is about, where it knows."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror

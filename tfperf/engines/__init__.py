@@ -1,7 +1,7 @@
 """Every way to run a net, behind one interface: a plan in, a runner out. Imports neither TensorFlow nor an engine."""
 
-from tfperf.engines.building import build, load, missing
-from tfperf.engines.catalog import ENGINES, Engine, find_engine
+from tfperf.engines.building import build, load
+from tfperf.engines.catalog import ENGINES, Engine, find_engine, missing
 from tfperf.engines.checking import TOLERANCES, check_runner
 from tfperf.engines.plan import PRECISIONS, Plan, Precision
 from tfperf.engines.runner import Runner

@@ -1,7 +1,6 @@
 """From a net and a plan to a runner."""
 
 import importlib
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfperf.caching import cache_folder
-from tfperf.engines.catalog import Engine, find_engine
+from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.folders import read_proof
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from tfperf.exports.servable import Servable
 
-__all__ = ["build", "check_numbers", "conversions_folder", "load", "missing"]
+__all__ = ["build", "check_numbers", "conversions_folder", "load"]
 
 
 def build(
@@ -86,14 +85,6 @@ def check_numbers(signature: Signature) -> None:
     for form in (*signature.inputs, *signature.outputs):
         if form.dtype == "string" or np.dtype(form.dtype).kind not in "fiub":
             raise EngineError(f"expected a net from numbers to numbers. Received: {form}; leave it out of the net")
-
-
-def missing(engine: Engine) -> str | None:
-    """What to install before this engine can be used, in one line; None: nothing."""
-    absent = [package for package in engine.packages if importlib.util.find_spec(package) is None]
-    if not absent:
-        return None
-    return f"{engine.name} is missing ({', '.join(absent)}); pip install 'tfperf[{engine.extra}]'"
 
 
 def conversions_folder() -> Path:

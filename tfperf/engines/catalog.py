@@ -1,11 +1,12 @@
 """Which engines there are, and what each can do."""
 
+import importlib.util
 from typing import NamedTuple
 
 from tfperf.engines.plan import Plan, Precision
 from tfperf.errors import EngineError
 
-__all__ = ["ENGINES", "Engine", "find_engine"]
+__all__ = ["ENGINES", "Engine", "find_engine", "missing"]
 
 KERAS_POLICIES: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
 
@@ -92,3 +93,11 @@ def find_engine(name: str) -> Engine:
         if engine.name == name:
             return engine
     raise EngineError(f"expected an engine ({', '.join(engine.name for engine in ENGINES)}). Received: {name}")
+
+
+def missing(engine: Engine) -> str | None:
+    """What to install before this engine can be used, in one line; None: nothing."""
+    absent = [package for package in engine.packages if importlib.util.find_spec(package) is None]
+    if not absent:
+        return None
+    return f"{engine.name} is missing ({', '.join(absent)}); pip install 'tfperf[{engine.extra}]'"

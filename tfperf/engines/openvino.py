@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
@@ -42,6 +43,8 @@ def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], 
         if plan.precision == "int8_static":
             from tfperf.engines import onnx
 
+            if wanted := missing(find_engine("onnx")):
+                raise EngineError(f"{plan} is quantized by ONNX Runtime's tools, and {wanted}")
             onnx.convert(servable, plan, examples, Path(place))
             net = openvino.convert_model(str(Path(place) / onnx.FILE))
         else:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tfperf.engines.building import check_numbers, conversions_folder, missing
-from tfperf.engines.catalog import find_engine
+from tfperf.engines.building import check_numbers, conversions_folder
+from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.conversions import Conversions
 from tfperf.engines.plan import Plan
 from tfperf.engines.process import EngineProcess, Loaded, Work, store_arrays
@@ -60,7 +60,9 @@ class Survey(Value):
     batch: int = Field(ge=1)
     rows: tuple[Row, ...]
     comparison: Comparison | None = Field(description="None: fewer than two of them ran")
-    answers_vary: bool = Field(description="whether the net answers differently to different inputs, as a check needs")
+    answers_vary: bool = Field(
+        default=True, description="whether the net answers differently to different inputs, as a check needs"
+    )
 
     @property
     def ran(self) -> list[Row]:
@@ -219,9 +221,8 @@ class _Bench:
 def _answers_vary(servable: Servable) -> bool:
     """Whether two random inputs have different answers. Those of a deep net with fresh weights may be all alike."""
     answers = servable.reference(servable.signature.random_inputs(2))
-    return any(
-        not np.allclose(answer[:1], answer[1:], rtol=1e-4, atol=0.0) for answer in answers if answer.shape[:1] == (2,)
-    )
+    pairs = [answer for answer in answers if answer.shape[:1] == (2,)]  # none of a net whose batch is fixed
+    return not pairs or any(not np.allclose(one, other, rtol=1e-4, atol=0.0) for one, other in pairs)
 
 
 def median_seconds(row: Row) -> float:

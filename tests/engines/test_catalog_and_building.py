@@ -1,0 +1,200 @@
+"""Which engines there are, what they need, and what `build` makes of a net and a plan."""
+
+import ast
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tfperf import engines
+from tfperf.engines import ENGINES, Plan, build, check_runner, find_engine, missing
+from tfperf.engines.building import conversions_folder
+from tfperf.errors import EngineError, TfperfError
+from tfperf.exports.servable import Servable
+
+THREADS = """
+import sys
+from pathlib import Path
+import numpy as np
+import tensorflow as tf
+from tfperf.engines import Plan, build
+from tfperf.errors import EngineError
+from tfperf import get_net
+tf.config.threading.set_intra_op_parallelism_threads(2)
+tf.config.threading.set_inter_op_parallelism_threads(1)
+net = get_net("mlp")
+for engine in ("graph", "frozen"):
+    print(build(net, Plan(engine=engine, threads=2), cache=Path(sys.argv[1])).proof["threads"])
+    try:
+        build(net, Plan(engine=engine, threads=3), cache=Path(sys.argv[1]))
+    except EngineError as error:
+        print(error)
+"""
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """A function that makes importlib find no package of these names."""
+    genuine = importlib.util.find_spec
+
+    def without(*names):
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *rest: None if name in names else genuine(name, *rest)
+        )
+
+    return without
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+def test_each_engine_has_a_module_with_its_functions(engine):
+    module = importlib.import_module(f"tfperf.engines.{engine.name}")
+    if engine.format is None:
+        assert list(inspect.signature(module.build).parameters) == ["servable", "plan"]
+    else:
+        assert len(inspect.signature(module.convert).parameters) == 4
+        assert list(inspect.signature(module.load).parameters) == ["folder", "signature", "plan", "proof"]
+    assert engine.about
+    assert engine.precisions[0] == "float32"
+    assert bool(engine.packages) == bool(engine.extra)
+
+
+def test_extras_install_what_engines_import():
+    """Distribution of an import name: as the installed packages themselves say."""
+    required = importlib.metadata.requires("tfperf")
+    provided = importlib.metadata.packages_distributions()
+    for engine in ENGINES:
+        if not engine.extra:
+            continue
+        listed = {re.split(r"[^\w-]", line)[0] for line in required if f'extra == "{engine.extra}"' in line}
+        brought = listed | {
+            re.split(r"[^\w-]", line)[0] for name in listed for line in importlib.metadata.requires(name) or []
+        }
+        for package in engine.packages:
+            assert set(provided[package]) & brought, (engine.name, package)
+
+
+def test_names_of_the_room():
+    assert set(engines.__all__) == {name for name in engines.__all__ if hasattr(engines, name)}
+    tree = ast.parse(inspect.getsource(engines))
+    imported = {alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert set(engines.__all__) == imported
+
+
+def test_importing_the_room_imports_no_engine():
+    program = "import sys, tfperf.engines; print({'tensorflow','keras','onnxruntime','openvino'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("name", ["litert", "onnx", "openvino"])
+def test_a_missing_engine_says_what_to_install_and_others_still_work(name, without, servable_of, cache, monkeypatch):
+    engine = find_engine(name)
+    assert missing(engine) is None
+    without(*engine.packages)
+    words = f"{name} is missing ({', '.join(engine.packages)}); pip install 'tfperf[{name}]'"
+    assert missing(engine) == words
+    with pytest.raises(EngineError) as told:
+        build(servable_of("two"), Plan(engine=name), cache=cache)
+    assert str(told.value) == words
+    for other in ("frozen", "graph"):
+        assert missing(find_engine(other)) is None
+        servable = servable_of("two")
+        arrays = servable.signature.random_inputs(2)
+        with build(servable, Plan(engine=other), cache=cache) as runner:
+            assert check_runner(runner, arrays, servable.reference(arrays)).passed
+
+
+def test_only_what_is_missing_is_named(without):
+    without("tf2onnx")
+    assert missing(find_engine("onnx")) == "onnx is missing (tf2onnx); pip install 'tfperf[onnx]'"
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (Plan(engine="torch"), r"^expected an engine \(predict, .*\)\. Received: torch$"),
+        (Plan(engine="predict", precision="int8"), r"^expected a precision of predict \(float32\)\. Received: int8$"),
+        (Plan(engine="xla_aot"), r"^xla_aot is built for one batch size"),
+    ],
+)
+def test_a_plan_that_no_engine_can_make_real_is_refused(plan, message, servable_of, tmp_path):
+    with pytest.raises(EngineError, match=message):
+        build(servable_of("two"), plan, cache=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("engine", ["eager", "saved_model", "litert"])
+def test_only_nets_from_numbers_to_numbers_are_run(engine, tmp_path):
+    words = keras.Sequential(
+        [keras.Input((1,), dtype="string", name="words"), keras.layers.StringLookup(vocabulary=["a"])]
+    )
+    with pytest.raises(
+        EngineError, match=r"^expected a net from numbers to numbers\. Received: words \(any, 1\) string"
+    ):
+        build(words, Plan(engine=engine), cache=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_net_of_a_subclass_comes_with_an_example(tmp_path):
+    class Pair(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(3)
+
+        def call(self, inputs):
+            return self.dense(keras.ops.concatenate([inputs["b"], inputs["a"]], axis=1))
+
+    net = Pair()
+    example = {"a": np.ones((1, 2), "float32"), "b": np.ones((1, 1), "float32")}
+    with build(net, Plan(engine="frozen"), example=example, cache=tmp_path) as runner:
+        assert [form.name for form in runner.signature.inputs] == ["a", "b"]
+        a, b = np.full((4, 2), 2, "float32"), np.full((4, 1), 3, "float32")
+        np.testing.assert_allclose(runner(a, b)[0], net({"a": a, "b": b}), rtol=1e-5)
+
+
+def test_a_saved_model_has_no_net_to_call(servable_of, tmp_path):
+    servable_of("two").save(tmp_path / "saved")
+    saved = Servable.from_saved_model(tmp_path / "saved")
+    for engine in ("eager", "predict"):
+        with pytest.raises(EngineError, match=rf"^{engine} calls a Keras net, '.*' is a SavedModel; use saved_model$"):
+            build(saved, Plan(engine=engine))
+    with pytest.raises(TfperfError, match="expected a Keras net to compute in bfloat16"):
+        build(saved, Plan(engine="graph", precision="bfloat16"))
+    arrays = saved.signature.random_inputs(3)
+    for engine in ("graph", "frozen", "litert"):
+        with build(saved, Plan(engine=engine), cache=tmp_path / "cache") as runner:
+            assert check_runner(runner, arrays, saved.reference(arrays)).passed
+
+
+def test_conversions_are_kept_in_the_cache_unless_told_otherwise(servable_of, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
+    assert conversions_folder() == tmp_path / "engines"
+    build(servable_of("two"), Plan(engine="frozen")).close()
+    assert [path.name.split("-")[0] for path in (tmp_path / "engines").iterdir()] == ["frozen"]
+
+
+def test_a_tensorflow_that_has_started_keeps_its_threads(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", THREADS, str(tmp_path)],
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    refused = "expected TensorFlow with 3 threads, in this process it has started with 2; use a fresh process"
+    assert done.stdout.splitlines() == ["TensorFlow's pools: intra 2, inter 1", refused] * 2
+
+
+def test_threads_that_are_not_asked_for_are_told(servable_of):
+    with build(servable_of("two"), Plan(engine="graph")) as runner:
+        assert runner.proof["threads"].startswith("TensorFlow's own choice (intra ")

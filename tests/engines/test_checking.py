@@ -1,0 +1,105 @@
+"""Wrong answers are never taken for answers."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfperf import get_net
+from tfperf.engines import PRECISIONS, TOLERANCES, Plan, Runner, check_runner
+from tfperf.errors import EngineError, MeasurementError
+from tfperf.exports.servable import Servable
+from tfperf.exports.signature import Signature, TensorForm
+
+X = np.linspace(-1, 1, 8, dtype="float32").reshape(4, 2)
+SIGNATURE = Signature(
+    inputs=(TensorForm(name="x", shape=(None, 2), dtype="float32"),),
+    outputs=tuple(TensorForm(name=name, shape=(None, 2), dtype="float32") for name in ("double", "half")),
+)
+
+
+def right(x):
+    return 2 * x, x / 2
+
+
+def runner(run, precision="float32"):
+    return Runner(Plan(engine="litert", precision=precision), SIGNATURE, run, proof={})
+
+
+def spoiled(value):
+    def run(x):
+        double, half = right(x)
+        half[-1, -1] = value
+        return double, half
+
+    return run
+
+
+def test_right_answers_pass():
+    agreement = check_runner(runner(right), [X], right(X))
+    assert agreement.passed
+    assert (agreement.relative_error, agreement.tolerance) == (0, TOLERANCES["float32"])
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        spoiled(np.nan),
+        spoiled(np.inf),
+        spoiled(0.51),
+        lambda x: right(x)[::-1],
+        lambda x: (2 * x, x[:-1] / 2),
+        lambda x: (2 * x, x[0] / 2),
+        lambda x: (0 * x, 0 * x),
+    ],
+    ids=["nan", "infinity", "one number", "order", "a row less", "another shape", "zeros"],
+)
+def test_wrong_answers_are_an_error_in_one_line(run):
+    with pytest.raises(
+        EngineError, match=r"^wrong answers: litert( DISAGREES: relative error|: an output is not)"
+    ) as told:
+        check_runner(runner(run), [X], right(X))
+    assert str(told.value).isprintable()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_tolerance_is_that_of_the_precision(precision):
+    limit = TOLERANCES[precision]
+    off = [lambda x, share=share: (2 * x * (1 + share * limit), x / 2) for share in (0.9, 1.1)]
+    assert check_runner(runner(off[0], precision), [X], right(X)).tolerance == limit
+    with pytest.raises(EngineError, match="DISAGREES"):
+        check_runner(runner(off[1], precision), [X], right(X))
+    assert check_runner(runner(off[1], precision), [X], right(X), tolerance=2 * limit).passed
+
+
+def test_a_reference_that_is_not_finite_decides_nothing():
+    with pytest.raises(MeasurementError, match="reference for 'litert'"):
+        check_runner(runner(spoiled(np.nan)), [X], spoiled(np.nan)(X))
+    with pytest.raises(ValueError, match="expected the input x"):
+        check_runner(runner(right), [X.astype("float64")], right(X))
+
+
+def test_a_conversion_that_gives_nan_without_an_error_is_refused():
+    """`from_concrete_functions` with the net, as documented: TensorFlow 2.21 loses the weights of a Keras 3 net."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    net = get_net("mlp", seed=0)
+    servable = Servable.from_net(net)
+    concrete = tf.function(net).get_concrete_function(tf.TensorSpec((1, 512), "float32"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        content = tf.lite.TFLiteConverter.from_concrete_functions([concrete], net).convert()
+    interpreter = Interpreter(model_content=content)
+    interpreter.allocate_tensors()
+    (taken,), (given,) = interpreter.get_input_details(), interpreter.get_output_details()
+
+    def run(x):
+        interpreter.set_tensor(taken["index"], x)
+        interpreter.invoke()
+        return (interpreter.get_tensor(given["index"]),)
+
+    arrays = servable.signature.random_inputs(1)
+    wrong = Runner(Plan(engine="litert"), servable.signature, run, proof={})
+    with pytest.raises(EngineError, match=r"^wrong answers: litert"):
+        check_runner(wrong, arrays, servable.reference(arrays))

@@ -1,0 +1,210 @@
+"""A net is converted once, whatever process asks, and another net is never taken for it."""
+
+import importlib.metadata
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfperf import get_net
+from tfperf.engines import Plan, frozen, load, openvino, saved_model, xla_aot
+from tfperf.engines.conversions import Conversions, fingerprint
+from tfperf.errors import EngineError, ExportError
+from tfperf.exports.servable import Servable
+
+FROZEN = Plan(engine="frozen")
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import keras
+import tensorflow as tf
+from tfperf import get_net
+from tfperf.engines import Plan
+from tfperf.engines.conversions import Conversions, fingerprint
+from tfperf.exports.servable import Servable
+for _ in range(int(sys.argv[2])):  # functions have the numbers of a counter, which differ from process to process
+    tf.function(lambda x: x).get_concrete_function(tf.TensorSpec((), "float32"))
+keras.utils.set_random_seed(0)
+recurrent = keras.Sequential([keras.Input((5, 3)), keras.layers.LSTM(4, return_sequences=True), keras.layers.LSTM(4)])
+nets = [get_net("mlp", seed=1), recurrent, get_net("mlp", seed=2)]
+print(*(fingerprint(Servable.from_net(net)) for net in nets), sep=",", flush=True)
+servable = Servable.from_net(get_net("mlp"))
+for number in range(10_000):
+    servable.net.set_weights([array + 1 for array in servable.net.get_weights()])
+    Conversions(servable, Path(sys.argv[1])).folder(Plan(engine="frozen"))
+    if number == 0:
+        print("converting", flush=True)
+"""
+
+
+def dense(width=3, seed=0, name="dense"):
+    keras.utils.set_random_seed(seed)
+    return keras.Sequential([keras.Input((4,), name="x"), keras.layers.Dense(width, name="y")], name=name)
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The plans that were converted; what converts only counts, in place of four engines' code."""
+    calls = []
+
+    def convert(servable, plan, examples, folder):
+        calls.append(str(plan))
+        (folder / "net").write_text("converted")
+        return {}
+
+    for module in (frozen, openvino, saved_model, xla_aot):
+        monkeypatch.setattr(module, "convert", convert)
+    monkeypatch.setattr(xla_aot, "target", lambda: "this processor")
+    return calls
+
+
+def test_a_net_is_converted_once(made, tmp_path):
+    net = dense()
+    first = Conversions(Servable.from_net(net), tmp_path).folder(FROZEN)
+    written = (first / "net").stat().st_mtime_ns
+    for servable in (Servable.from_net(net), Servable.from_net(dense())):
+        again = Conversions(servable, tmp_path)
+        assert again.folder(FROZEN) == again.folder(FROZEN.model_copy(update={"threads": 2})) == first
+    assert made == ["frozen"]
+    assert (first / "net").stat().st_mtime_ns == written
+    assert [path.name for path in tmp_path.iterdir()] == [first.name]
+    assert sorted(path.name for path in first.iterdir()) == ["net", "proof.json"]
+
+
+def test_other_weights_are_another_net(made, tmp_path):
+    net = dense()
+    servable = Servable.from_net(net)
+    before = Conversions(servable, tmp_path).folder(FROZEN)
+    weights = net.get_weights()
+    changed = [weights[0], weights[1] + np.float32(1e-6)]
+    net.set_weights(changed)
+    assert Conversions(servable, tmp_path).folder(FROZEN) != before
+    assert Conversions(Servable.from_net(dense(5)), tmp_path).folder(FROZEN) != before
+    net.set_weights(weights)
+    assert Conversions(servable, tmp_path).folder(FROZEN) == before
+    assert len(made) == 3
+
+
+def test_constants_of_the_code_are_part_of_the_net(made, tmp_path):
+    """TensorFlow keeps small ones in the graph, and hands it large ones as it does with variables."""
+
+    class Shift(keras.layers.Layer):
+        def __init__(self, by):
+            super().__init__()
+            self.by = tf.fill([300], np.float32(by))
+
+        def call(self, x):
+            return x + self.by
+
+    nets = [keras.Sequential([keras.Input((300,)), Shift(by)], name="shift") for by in (1, 2, 1)]
+    folders = [Conversions(Servable.from_net(net), tmp_path).folder(FROZEN) for net in nets]
+    assert folders[0] != folders[1]
+
+
+def test_a_net_with_a_lookup_table_is_like_no_other():
+    words = keras.Sequential(
+        [keras.Input((1,), dtype="string"), keras.layers.StringLookup(vocabulary=["a", "b"]), keras.layers.Dense(2)]
+    )
+    servable = Servable.from_net(words)
+    assert fingerprint(servable) != fingerprint(servable)
+
+
+def test_what_the_conversion_depends_on_decides(made, tmp_path, monkeypatch):
+    conversions = Conversions(Servable.from_net(dense()), tmp_path)
+
+    def folder(engine, **settings):
+        return conversions.folder(Plan(engine=engine, **settings))
+
+    assert folder("frozen") != folder("frozen", precision="bfloat16")
+    assert folder("saved_model") == folder("c_api", threads=1)
+    assert folder("openvino") == folder("openvino", precision="bfloat16") != folder("openvino", precision="int8_static")
+    ahead = [folder("xla_aot", batch=batch, threads=threads) for batch in (1, 2) for threads in (1, 2)]
+    assert len(set(ahead)) == 4
+    monkeypatch.setattr(xla_aot, "target", lambda: "another processor")
+    assert folder("xla_aot", batch=1, threads=1) not in ahead
+    number = len(made)
+    version = importlib.metadata.version
+    before = folder("frozen")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99" if name == "tensorflow" else version(name))
+    assert folder("frozen") != before
+    assert len(made) == number + 1
+
+
+def test_scales_come_from_the_representative_inputs(made, tmp_path):
+    servable = Servable.from_net(dense())
+    ones, twos = np.ones((2, 4), "float32"), np.full((2, 4), 2, "float32")
+    static, dynamic = Plan(engine="openvino", precision="int8_static"), Plan(engine="openvino")
+    given = [Conversions(servable, tmp_path, [array]) for array in (ones, twos, ones)]
+    folders = [one.folder(static) for one in given]
+    assert folders[0] == folders[2] != folders[1]
+    assert len({one.folder(dynamic) for one in given}) == 1
+    with pytest.raises(ValueError, match="expected the input x"):
+        Conversions(servable, tmp_path, [np.ones((2, 5), "float32")])
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (RuntimeError("no\n  rule"), EngineError, r"^frozen cannot take the net 'dense': RuntimeError: no rule$"),
+        (EngineError("as it is"), EngineError, "^as it is$"),
+        (ExportError("as it is"), ExportError, "^as it is$"),
+        (OSError(28, "No space left on device"), OSError, "No space left"),
+        (KeyboardInterrupt(), KeyboardInterrupt, "^$"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
+)
+def test_a_conversion_that_fails_leaves_nothing(error, raised, message, tmp_path, monkeypatch):
+    def convert(servable, plan, examples, folder):
+        (folder / "half").write_text("of it")
+        raise error
+
+    monkeypatch.setattr(frozen, "convert", convert)
+    conversions = Conversions(Servable.from_net(dense()), tmp_path / "cache")
+    with pytest.raises(raised, match=message):
+        conversions.folder(FROZEN)
+    assert list((tmp_path / "cache").iterdir()) == []
+    monkeypatch.undo()
+    assert (conversions.folder(FROZEN) / "graph.pb").exists()
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Two processes that were killed while they converted: what each said of some nets, and its cache."""
+    runs = []
+    generator = np.random.default_rng(0)
+    for counted in (0, 150):
+        cache = tmp_path_factory.mktemp("killed")
+        command = [sys.executable, "-P", "-c", PROGRAM, str(cache), str(counted)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            try:
+                fingerprints = process.stdout.readline().strip().split(",")
+                assert process.stdout.readline() == "converting\n"
+                time.sleep(generator.uniform(0.1, 0.5))
+            finally:
+                process.send_signal(signal.SIGKILL)
+        runs.append((fingerprints, cache))
+    return runs
+
+
+def test_processes_know_the_same_net(killed):
+    (first, _), (second, _) = killed
+    assert first == second
+    assert len(set(first)) == 3
+
+
+def test_a_killed_process_leaves_no_part(killed):
+    signature = Servable.from_net(get_net("mlp")).signature
+    for _, cache in killed:
+        whole = [path for path in cache.iterdir() if not path.name.startswith(".")]
+        assert whole
+        for folder in whole:
+            assert json.loads((folder / "proof.json").read_text())["precision"].startswith("3 of 3 ")
+        with load(whole[-1], signature, FROZEN) as runner:
+            assert np.isfinite(runner(*signature.random_inputs(1))).all()
