@@ -1,6 +1,6 @@
 """Does a runner cost more for each call than its engine driven by hand?
 
-    python benchmarks/engines.py                    # about 6 minutes; leave the machine alone meanwhile
+    python benchmarks/engines.py                    # 2 to 6 minutes; leave the machine alone meanwhile
     python benchmarks/engines.py --engine litert    # one engine
     python benchmarks/engines.py --json figures.json
 
