@@ -16,7 +16,6 @@ class Steps:
 
     def __init__(self, title: str) -> None:
         """Begin under a title."""
-        self._title = title
         self._console = Console(stderr=True, highlight=False)
         self._bar = Bar(
             SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.engines.folders import bytes_in
+from tfperf.engines.folders import TENSORS, bytes_in
 from tfperf.engines.native_build import SOURCES, compile_once, tensorflow_folder
 from tfperf.engines.native_calls import count_unnamed_threads, view_memory
 from tfperf.engines.plan import Plan
@@ -90,7 +90,7 @@ class _Net:
         self._library = _library()
         self._signature, self._plan = signature, plan
         self._call: Callable[[Any], int] = self._library.tfperf_run
-        tensors = json.loads((folder / "tensors.json").read_text())
+        tensors = json.loads((folder / TENSORS).read_text())
         sides = (("inputs", signature.inputs), ("outputs", signature.outputs))
         places = [tensors[f"{side}/{form.name}"].rpartition(":") for side, forms in sides for form in forms]
         config, why = _config(plan.threads), ctypes.create_string_buffer(WHY)

@@ -24,8 +24,6 @@ class Engine(NamedTuple):
     precisions: tuple[Precision, ...]
     format: str | None = None
     """Of what it loads. Engines of one format load the same folder."""
-    in_tensorflow: bool = False
-    """Runs inside TensorFlow for Python, whose threads are those of the process."""
     fixed_batch: bool = False
     """Built for one batch size."""
     packages: tuple[str, ...] = ()
@@ -47,12 +45,12 @@ class Engine(NamedTuple):
 
 
 ENGINES = (
-    Engine("predict", "net.predict(x)", ("float32",), in_tensorflow=True),
-    Engine("eager", "net(x), operation by operation", KERAS_POLICIES, in_tensorflow=True),
-    Engine("graph", "tf.function(net)", KERAS_POLICIES, in_tensorflow=True),
-    Engine("xla", "tf.function(net, jit_compile=True)", KERAS_POLICIES, in_tensorflow=True),
-    Engine("saved_model", "the exported net", KERAS_POLICIES, format="saved_model", in_tensorflow=True),
-    Engine("frozen", "a graph, its variables constants", KERAS_POLICIES, format="frozen", in_tensorflow=True),
+    Engine("predict", "net.predict(x)", ("float32",)),
+    Engine("eager", "net(x), operation by operation", KERAS_POLICIES),
+    Engine("graph", "tf.function(net)", KERAS_POLICIES),
+    Engine("xla", "tf.function(net, jit_compile=True)", KERAS_POLICIES),
+    Engine("saved_model", "the exported net", KERAS_POLICIES, format="saved_model"),
+    Engine("frozen", "a graph, its variables constants", KERAS_POLICIES, format="frozen"),
     Engine(
         "litert",
         "LiteRT, once TensorFlow Lite",

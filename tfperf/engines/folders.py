@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 from typing import cast
 
-__all__ = ["PROOF", "bytes_in", "read_proof"]
+__all__ = ["PROOF", "TENSORS", "bytes_in", "read_proof"]
 
 PROOF = "proof.json"
 """What the conversion showed of the plan; beside what the engine loads, and no part of it."""
+
+TENSORS = "tensors.json"
+"""Beside a graph: input or output -> the tensor that holds it, for those who load it without TensorFlow's Python."""
 
 
 def bytes_in(folder: Path) -> int:

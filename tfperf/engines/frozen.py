@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from tfperf.engines.folders import bytes_in
+from tfperf.engines.folders import TENSORS, bytes_in
 from tfperf.engines.graph_types import prove_precision
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
@@ -19,26 +19,35 @@ from tfperf.errors import EngineError
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 
-__all__ = ["convert", "load"]
+__all__ = ["convert", "freeze", "load"]
 
-GRAPH, TENSORS = "graph.pb", "tensors.json"
+GRAPH = "graph.pb"
+
+
+def freeze(servable: Servable) -> tuple[Any, list[str]]:
+    """The servable's graph with its variables as constants: a concrete function, and the names of its outputs in order.
+
+    Raises:
+        EngineError: some of what it uses, as a lookup table, cannot be a constant.
+    """
+    traced = servable.trace()
+    frozen = convert_variables_to_constants_v2(traced)
+    if left := [tensor.name for tensor in frozen.captured_inputs]:
+        raise EngineError(f"expected variables that can become constants, {', '.join(left[:3])} cannot")
+    return frozen, sorted(traced.structured_outputs)
 
 
 def convert(servable: Servable, plan: Plan, _examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
     """Write the graph in the plan's precision, and which of its tensors are the inputs and outputs."""
-    traced = servable.in_precision(plan.precision).trace()
-    frozen = convert_variables_to_constants_v2(traced)
-    if left := [tensor.name for tensor in frozen.captured_inputs]:
-        raise EngineError(f"frozen: expected variables that can become constants, {', '.join(left[:3])} cannot")
+    frozen, names = freeze(servable.in_precision(plan.precision))
     definition = frozen.graph.as_graph_def()
-    outputs = zip(sorted(traced.structured_outputs), frozen.outputs, strict=True)
     tensors = {f"inputs/{tensor.op.name}": tensor.name for tensor in frozen.inputs}
-    tensors |= {f"outputs/{name}": tensor.name for name, tensor in outputs}
+    tensors |= {f"outputs/{name}": tensor.name for name, tensor in zip(names, frozen.outputs, strict=True)}
     (folder / GRAPH).write_bytes(definition.SerializeToString())
     (folder / TENSORS).write_text(json.dumps(tensors))
     return {
         "precision": prove_precision(definition, plan.precision),
-        "constants": f"{len(traced.variables)} variables became constants, 0 are left",
+        "constants": "no variables are left",
     }
 
 

@@ -50,14 +50,12 @@ def write_onnx(servable: "Servable", file: Path) -> None:
     """Write the net in float32, inputs and outputs under their names in the signature."""
     import tensorflow as tf
     import tf2onnx
-    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    from tfperf.engines.frozen import freeze
 
     forms = servable.signature.inputs
     specs = [tf.TensorSpec(form.shape, form.dtype, name=form.name) for form in forms]
-
-    traced = servable.trace()
-    frozen = convert_variables_to_constants_v2(traced)  # tf2onnx itself takes constants of layers for inputs
-    names = sorted(traced.structured_outputs)
+    frozen, names = freeze(servable)  # tf2onnx itself takes constants of layers for inputs
 
     def positional(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         named = servable.named(tensors)

@@ -7,34 +7,26 @@ from typing import Any
 
 import tensorflow as tf
 from numpy.typing import NDArray
-from tensorflow.core.protobuf import saved_model_pb2
 
-from tfperf.engines.folders import bytes_in
+from tfperf.engines.folders import TENSORS, bytes_in
 from tfperf.engines.graph_types import prove_precision
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.engines.tensorflow_threads import use_threads
 from tfperf.engines.tensors import call_with_arrays
+from tfperf.exports.meta_graph import read_meta_graph, tensors_of
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME, Signature
 
-__all__ = ["TENSORS", "convert", "load"]
-
-TENSORS = "tensors.json"
-"""Input or output -> the tensor of the graph that holds it, for those who load it without TensorFlow's Python."""
+__all__ = ["convert", "load"]
 
 
 def convert(servable: Servable, plan: Plan, _examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
     """Write a SavedModel in the plan's precision."""
     servable.in_precision(plan.precision).save(folder)
-    saved = saved_model_pb2.SavedModel()
-    saved.ParseFromString((folder / "saved_model.pb").read_bytes())
-    (graph,) = saved.meta_graphs
-    signature = graph.signature_def[SIGNATURE_NAME]
-    sides = (("inputs", signature.inputs), ("outputs", signature.outputs))
-    tensors = {f"{side}/{name}": info.name for side, infos in sides for name, info in infos.items()}
-    (folder / TENSORS).write_text(json.dumps(tensors))
-    return {"precision": prove_precision(graph.graph_def, plan.precision)}
+    meta_graph = read_meta_graph(folder)
+    (folder / TENSORS).write_text(json.dumps(tensors_of(meta_graph)))
+    return {"precision": prove_precision(meta_graph.graph_def, plan.precision)}
 
 
 def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str]) -> Runner:

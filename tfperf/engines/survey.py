@@ -19,6 +19,7 @@ from tfperf.engines.process import EngineProcess, Loaded, Work, store_arrays
 from tfperf.errors import EngineError, TfperfError
 from tfperf.exports.servable import Servable
 from tfperf.measure import Agreement, Comparison, Measurement, Progress, compare, measure
+from tfperf.measure.comparison import TIME_LIMIT
 from tfperf.measure.value import Count, Name, Text, Value
 
 __all__ = ["Model", "Row", "State", "Survey", "median_seconds", "survey"]
@@ -91,7 +92,7 @@ def survey(
     inputs: Mapping[int, Sequence[NDArray[Any]]],
     *,
     representative: Sequence[NDArray[Any]] | None = None,
-    time_limit: float = 20.0,
+    time_limit: float = TIME_LIMIT,
     cache: Path | None = None,
     on_step: Callable[[str], object] = lambda _: None,
     on_progress: Callable[[Progress], None] | None = None,

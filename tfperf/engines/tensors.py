@@ -13,7 +13,7 @@ __all__ = ["call_with_arrays"]
 
 
 def call_with_arrays(function: Any, signature: Signature) -> Callable[..., Arrays]:
-    """A call of a concrete function as one operation, at a third of the cost of calling the function itself.
+    """A call of a concrete function as one operation, at a fraction of the cost of calling the function itself.
 
     Args:
         function: concrete; takes and gives the signature's tensors by name.

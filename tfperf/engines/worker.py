@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfperf.engines.building import load
-from tfperf.engines.catalog import find_engine
 from tfperf.engines.checking import check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
@@ -51,14 +50,11 @@ class Worker:
         """Open a model again, for an engine that calls the net itself, and give it the weights it had."""
         began = time.perf_counter()
         chosen = Plan.model_validate_json(plan)
-        engine = find_engine(chosen.engine)
-        if engine.in_tensorflow:
-            from tfperf.engines.tensorflow_threads import use_threads
-
-            use_threads(chosen.threads)  # before the net is made, with which TensorFlow starts
         from tfperf.engines.building import build
+        from tfperf.engines.tensorflow_threads import use_threads
         from tfperf.exports.opening import open_model
 
+        use_threads(chosen.threads)  # before the net is made, with which TensorFlow starts
         servable = open_model(model, signature=signature_name, seed=seed)
         if servable.net is not None:
             servable.net.set_weights(_arrays(Path(weights)))

@@ -27,7 +27,7 @@ from tfperf.engines.native_calls import count_unnamed_threads, view_memory
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
 from tfperf.errors import EngineError
-from tfperf.exports.signature import Signature
+from tfperf.exports.signature import SIGNATURE_NAME, Signature
 
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable
@@ -193,22 +193,19 @@ def _check_forms(servable: "Servable", plan: Plan) -> None:
 
 def _save(servable: "Servable", plan: Plan, folder: Path) -> str:
     """Write the SavedModel that is compiled, and say what shows its precision."""
-    from tensorflow.core.protobuf import saved_model_pb2
-
     from tfperf.engines.graph_types import prove_precision
+    from tfperf.exports.meta_graph import read_meta_graph
 
     folder.mkdir()
     servable.save(folder, plan.batch)
-    saved = saved_model_pb2.SavedModel()
-    saved.ParseFromString((folder / "saved_model.pb").read_bytes())
-    return prove_precision(saved.meta_graphs[0].graph_def, plan.precision)
+    return prove_precision(read_meta_graph(folder).graph_def, plan.precision)
 
 
 def _compile(work: Path, level: str, plan: Plan) -> None:
     """From work/saved to work/net.h, net.o and net_constants.o, in a process that may die of it."""
     command = [
         *(sys.executable, "-P", "-m", "tensorflow.python.tools.saved_model_cli", "aot_compile_cpu"),
-        *("--dir", str(work / "saved"), "--tag_set", "serve", "--signature_def_key", "serving_default"),
+        *("--dir", str(work / "saved"), "--tag_set", "serve", "--signature_def_key", SIGNATURE_NAME),
         *("--output_prefix", str(work / "net"), "--cpp_class", "Net", "--target_cpu", level),
         *("--multithreading", "false" if plan.threads == 1 else "true"),
     ]

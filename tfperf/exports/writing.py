@@ -11,10 +11,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
-from tensorflow.core.protobuf import saved_model_pb2
 
 from tfperf.errors import ExportError
 from tfperf.exports.manifest import EXTRA, MANIFEST, REFERENCE, Manifest, digests_of, fingerprint
+from tfperf.exports.meta_graph import read_meta_graph, tensors_of
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.exports.warm_up import write_requests
@@ -128,7 +128,7 @@ def write_version(
             made=datetime.now(UTC).isoformat(timespec="seconds"),
             made_with=_versions(),
             signature=signature,
-            tensors=_tensors(aside),
+            tensors=tensors_of(read_meta_graph(aside)),
             files=files,
             fingerprint=fingerprint(files),
         )
@@ -161,18 +161,6 @@ def _write_reference(
     }
     with (folder / REFERENCE).open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
-
-
-def _tensors(folder: Path) -> dict[str, str]:
-    """Input or output -> the tensor of the graph that holds it."""
-    saved = saved_model_pb2.SavedModel()
-    saved.ParseFromString((folder / "saved_model.pb").read_bytes())
-    signature = saved.meta_graphs[0].signature_def[SIGNATURE_NAME]
-    return {
-        f"{side}/{key}": info.name
-        for side, infos in (("inputs", signature.inputs), ("outputs", signature.outputs))
-        for key, info in sorted(infos.items())
-    }
 
 
 def _versions() -> dict[str, str]:

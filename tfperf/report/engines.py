@@ -116,8 +116,8 @@ def _label(row: Row) -> str:
 
 def survey_plots(figure: Figure, surveys: Sequence[Survey], title: str) -> None:
     """A picture for each survey, one below the other."""
-    figure.set_size_inches(9, sum(1.2 + 0.28 * len(survey.ran) for survey in surveys))
     heights = [1.2 + 0.28 * len(survey.ran) for survey in surveys]
+    figure.set_size_inches(9, sum(heights))
     panels = figure.subplots(len(surveys), squeeze=False, sharex=True, height_ratios=heights)[:, 0]
     for axes, survey in zip(panels, surveys, strict=True):
         _draw(axes, survey, f"{title}, {survey.title}")
