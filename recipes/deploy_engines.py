@@ -12,7 +12,8 @@ Expect: one table: eager Keras beside the same net as a graph, in C, in LiteRT, 
 
 from tfperf import Recipe, get_net
 from tfperf.engines import Plan, find_engine
-from tfperf.engines.survey import Model, survey
+from tfperf.engines.process import Origin
+from tfperf.engines.survey import survey
 from tfperf.exports import Servable
 from tfperf.measure.words import format_bytes, plain_ratio
 from tfperf.report.engines import cost_table, survey_plots
@@ -33,15 +34,15 @@ def main(recipe: Recipe) -> None:
 
     (found,) = survey(
         net,
-        Model("mlp", seed=seed),
+        Origin("mlp", seed=seed),
         {batch: plans},
         {batch: inputs},
         time_limit=recipe.flags.time_limit,
         on_step=lambda step: recipe.console.print(step, markup=False, style="dim"),
     )
-    for row in found.rows:
+    for row in found.trials:
         if row.reason:
-            recipe.means(f"{row.plan}: {row.state}: {row.reason}")
+            recipe.means(f"{row.plan}: {row.status}: {row.reason}")
     for row in found.ran:
         recipe.add(row.agreement)
         recipe.fact(f"{row.plan.engine}: bytes on disk", row.size or 0)

@@ -9,6 +9,7 @@
     ├── ExportError             a model cannot be read, exported or verified
     ├── EngineError             an engine is missing, cannot take a net, or answers otherwise than the net
     ├── HorovodError            Horovod is missing or cannot be built, or its ranks disagree
+    ├── SearchError             a search for the best plan cannot be made
     └── RecipeError             a recipe is unknown, or its header or flags are wrong
 
 A wrong argument to a function is a plain ValueError or TypeError, as everywhere in Python.
@@ -23,6 +24,7 @@ __all__ = [
     "MeasurementError",
     "RecipeError",
     "ResultFileError",
+    "SearchError",
     "TfperfError",
 ]
 
@@ -63,3 +65,7 @@ class HorovodError(TfperfError):
 
 class RecipeError(TfperfError):
     """A recipe is unknown, or its header or flags are wrong."""
+
+
+class SearchError(TfperfError):
+    """A search for the best plan cannot be made."""

@@ -17,6 +17,7 @@ import pytest
 from tfperf import engines
 from tfperf.engines import ENGINES, Plan, build, check_runner, find_engine, missing
 from tfperf.engines.building import conversions_folder
+from tfperf.engines.catalog import Engine, known_engines
 from tfperf.errors import EngineError, TfperfError
 from tfperf.exports.servable import Servable
 
@@ -79,6 +80,61 @@ def test_extras_install_what_engines_import():
         }
         for package in engine.packages:
             assert set(provided[package]) & brought, (engine.name, package)
+
+
+def test_engines_of_installed_packages_are_known(planted, tmp_path):
+    known = known_engines()
+    assert known[: len(ENGINES)] == ENGINES
+    names = [engine.name for engine in known[len(ENGINES) :]]
+    assert {"honest", "equal", "slower", "wrong", "hang_in_convert"} <= set(names)
+    assert len(names) == len(set(names))
+    honest = find_engine("honest")
+    assert (honest.format, honest.module) == ("planted", "planted")
+    assert (missing(honest), honest.load_module().__name__) == (None, "planted")
+    net = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5, "relu"), keras.layers.Dense(2)])
+    arrays = (np.ones((4, 3), "float32"),)
+    with build(net, Plan(engine="honest"), cache=tmp_path / "cache") as runner:
+        assert runner.proof["precision"] == "4 of 4 arrays in float32"
+        np.testing.assert_allclose(runner(*arrays)[0], net(arrays[0]), rtol=1e-5)
+
+
+def test_all_planted_engines_are_installed(planted):
+    names = sorted(engine.name for engine in known_engines()[len(ENGINES) :])
+    assert names == sorted(vars(importlib.import_module("planted").engines))
+
+
+@pytest.mark.parametrize(
+    ("loaded", "message"),
+    [
+        (ImportError("no\nluck"), r"^expected an engine in strange:engine: ImportError: no luck$"),
+        ("litert", r"^expected an Engine with a module in strange:engine\. Received: 'litert'$"),
+        (
+            Engine("new", "about", ("float32",)),
+            r"^expected an Engine with a module in strange:engine\. Received: Engine",
+        ),
+        (
+            Engine("onnx", "about", ("float32",), module="m"),
+            r"^expected a new name .* strange:engine\. Received: onnx$",
+        ),
+    ],
+    ids=["error", "string", "no module", "name"],
+)
+def test_a_package_without_a_right_engine_is_named(loaded, message, monkeypatch):
+    class Entry:
+        value = "strange:engine"
+
+        def load(self):
+            if isinstance(loaded, Exception):
+                raise loaded
+            return loaded
+
+    monkeypatch.setattr("tfperf.engines.catalog.entry_points", lambda group: [Entry()])
+    known_engines.cache_clear()
+    try:
+        with pytest.raises(EngineError, match=message):
+            known_engines()
+    finally:
+        known_engines.cache_clear()
 
 
 def test_names_of_the_room():

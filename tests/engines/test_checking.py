@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfperf import get_net
 from tfperf.engines import PRECISIONS, TOLERANCES, Plan, Runner, check_runner
+from tfperf.engines.checking import WrongAnswersError
 from tfperf.errors import EngineError, MeasurementError
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature, TensorForm
@@ -56,11 +57,52 @@ def test_right_answers_pass():
     ids=["nan", "infinity", "one number", "order", "a row less", "another shape", "zeros"],
 )
 def test_wrong_answers_are_an_error_in_one_line(run):
-    with pytest.raises(
-        EngineError, match=r"^wrong answers: litert( DISAGREES: relative error|: an output is not)"
-    ) as told:
-        check_runner(runner(run), [X], right(X))
-    assert str(told.value).isprintable()
+    for batch in (None, 2):
+        with pytest.raises(
+            WrongAnswersError, match=r"^wrong answers: litert( DISAGREES: relative error|: an output is not)"
+        ) as told:
+            check_runner(runner(run), [X], right(X), batch=batch)
+        assert str(told.value).isprintable()
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 9])
+def test_batches_are_of_the_size_that_is_asked_for(batch):
+    sizes = []
+
+    def run(x):
+        sizes.append(len(x))
+        return right(x)
+
+    assert check_runner(runner(run), [X], right(X), batch=batch).passed
+    assert sizes == [batch] * -(-len(X) // batch)
+
+
+def test_a_runner_that_answers_only_its_first_batch_is_wrong():
+    remembered = []
+
+    def run(x):
+        remembered.append(right(x))
+        return remembered[0]
+
+    with pytest.raises(WrongAnswersError, match="DISAGREES"):
+        check_runner(runner(run), [X], right(X), batch=2)
+
+
+def test_the_largest_answer_may_have_to_be_the_same():
+    one = Signature(inputs=SIGNATURE.inputs, outputs=SIGNATURE.outputs[:1])
+    reference = np.array([[1, 2], [2, 1], [1, 1.0001], [5, 0]], "float32")
+
+    def found(*swapped, **options):
+        answers = reference.copy()
+        answers[list(swapped)] = answers[list(swapped), ::-1]
+        close = Runner(Plan(engine="litert"), one, lambda x: (answers,), proof={})
+        return check_runner(close, [X], [reference], 1e-4, **options)
+
+    assert found(same_top1=True).same_top1_share == 1
+    assert found(2).same_top1_share == 0.75
+    with pytest.raises(WrongAnswersError, match=r"^wrong answers: the largest is the same in 75\.0% of rows$"):
+        found(2, same_top1=True)
+    assert check_runner(runner(right), [X], right(X), same_top1=True).same_top1_share is None  # of two outputs
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -137,6 +137,37 @@ def test_what_the_conversion_depends_on_decides(made, tmp_path, monkeypatch):
     assert len(made) == number + 1
 
 
+def test_what_is_known_is_not_made_and_can_be_asked_for_first(made, tmp_path):
+    servable = Servable.from_net(dense())
+    conversions = Conversions(servable, tmp_path / "cache")
+    assert conversions.known(FROZEN) is None
+    assert (made, list(tmp_path.iterdir())) == ([], [])
+    folder = conversions.folder(FROZEN)
+    assert conversions.known(FROZEN) == conversions.known(FROZEN.model_copy(update={"threads": 2})) == folder
+    assert conversions.known(FROZEN.model_copy(update={"precision": "bfloat16"})) is None
+    assert made == ["frozen"]
+
+
+def test_a_fingerprint_that_is_known_is_not_taken_again(made, tmp_path, monkeypatch):
+    servable = Servable.from_net(dense())
+    taken = Conversions(servable, tmp_path)
+    folder = taken.folder(FROZEN)
+    monkeypatch.setattr("tfperf.engines.conversions.fingerprint", pytest.fail)
+    again = Conversions(servable, tmp_path, known_fingerprint=taken.fingerprint)
+    assert (again.fingerprint, again.known(FROZEN), again.cache) == (fingerprint(servable), folder, tmp_path)
+    other = Conversions(servable, tmp_path, known_fingerprint="of another net")
+    assert other.folder(FROZEN) != folder
+
+
+def test_what_the_net_is_transformed_by_decides(made, tmp_path):
+    conversions = Conversions(Servable.from_net(dense()), tmp_path)
+    sets = [(), ("fold_batch_norm",), ("fuse_batch_norm",), ("fold_batch_norm", "fuse_batch_norm")]
+    plans = [FROZEN.model_copy(update={"transformations": one}) for one in sets]
+    assert len({conversions.folder(plan) for plan in plans}) == 4
+    with pytest.raises(EngineError, match=r"^expected transformations of frozen \(.*\)\. Received: constant_weights$"):
+        conversions.folder(FROZEN.model_copy(update={"transformations": ("constant_weights",)}))
+
+
 def test_scales_come_from_the_representative_inputs(made, tmp_path):
     servable = Servable.from_net(dense())
     ones, twos = np.ones((2, 4), "float32"), np.full((2, 4), 2, "float32")

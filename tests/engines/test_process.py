@@ -1,124 +1,33 @@
-"""A plan's process does what it is asked, and ends with its `with` block, however it ends."""
-
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import time
+"""A plan's process does what it is asked: loads or builds, checks, counts, and times."""
 
 import numpy as np
 import psutil
 import pytest
 
-from tfperf import get_net
 from tfperf.engines import Plan
+from tfperf.engines.child import TrialError
 from tfperf.engines.conversions import Conversions
-from tfperf.engines.process import EngineProcess, store_arrays
-from tfperf.errors import EngineError
-from tfperf.exports.servable import Servable
+from tfperf.engines.process import EngineProcess, Origin, store_arrays
+from tfperf.engines.trial import Status
 from tfperf.measure.sampling import TimesItself
 
 BATCH = 3
 
-DYING = """
-def run(*arrays):
-    if next(count) == 2:
-        print("out of luck", file=sys.stderr)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return genuine_run(*arrays)
-genuine_run, runner.run = runner.run, run
-"""
-
-HANGING = """
-subprocess.Popen(["sleep", "1000"])
-def run(*arrays):
-    if next(count) == 2:
-        signal.pause()
-    return genuine_run(*arrays)
-genuine_run, runner.run = runner.run, run
-"""
-
-TALKING = """
-def run(*arrays):
-    print("x" * 2**21)
-    os.write(1, b"not an answer\\n" * 2**16)
-    sys.stderr.write("y" * 2**21)
-    return genuine_run(*arrays)
-genuine_run, runner.run = runner.run, run
-"""
-
-PARENT = """
-import sys
-from pathlib import Path
-from tfperf.engines.plan import Plan
-from tfperf.engines.process import EngineProcess
-from tfperf.exports.signature import Signature
-with EngineProcess(Plan(engine="litert", threads=1)) as process:
-    print(process._process.pid, flush=True)
-    process.load(Path(sys.argv[1]), Signature.model_validate_json(sys.argv[2]))
-    print("loaded", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.fixture(scope="module")
-def cnn(servable_of, cache, tmp_path_factory):
-    """What processes are asked with: a function from an engine to its folder, the signature, and files of arrays."""
-    servable, place = servable_of("cnn"), tmp_path_factory.mktemp("arrays")
-    arrays = servable.signature.random_inputs(BATCH)
-    return Asked(
-        servable,
-        Conversions(servable, cache),
-        store_arrays(place / "inputs.npz", arrays),
-        store_arrays(place / "reference.npz", servable.reference(arrays)),
-    )
-
-
-class Asked:
-    def __init__(self, servable, conversions, inputs, reference):
-        self.signature = servable.signature
-        self.conversions, self.inputs, self.reference = conversions, inputs, reference
-
-    def load(self, process):
-        return process.load(self.conversions.folder(process.plan), self.signature)
-
-    def check(self, process):
-        return process.check(BATCH, self.inputs, self.reference)
-
-
-def family(process):
-    """The process and those that it started."""
-    whole = psutil.Process(process._process.pid)
-    return [whole, *whole.children(recursive=True)]
-
-
-def gone(processes):
-    """Whether all of them end within seconds; nobody waits here for those whose parent has ended."""
-    until = time.monotonic() + 20
-    while any(runs(process) for process in processes):
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def runs(process):
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
 
 @pytest.mark.parametrize("engine", ["litert", "onnx", "openvino"])
-def test_a_process_answers_without_tensorflow(engine, cnn):
-    with EngineProcess(Plan(engine=engine, threads=1), deadline=120) as process:
-        loaded = cnn.load(process)
+def test_a_process_answers_without_tensorflow(engine, servable_of, cache, tmp_path):
+    servable, plan = servable_of("cnn"), Plan(engine=engine, threads=1)
+    arrays = servable.signature.random_inputs(2 * BATCH + 1)
+    inputs = store_arrays(tmp_path / "inputs.npz", arrays)
+    reference = store_arrays(tmp_path / "reference.npz", servable.reference(arrays))
+    with EngineProcess(plan, deadline=120) as process:
+        loaded = process.load(Conversions(servable, cache).folder(plan), servable.signature)
         assert {"precision", "threads"} <= loaded.proof.keys()
         assert loaded.size > 1000
         assert loaded.load_seconds > 0
-        checked = cnn.check(process)
+        checked = process.check(BATCH, inputs, reference)
         assert checked.agreement.passed
+        assert checked.agreement.tolerance == 1e-4
         assert checked.first_call_seconds > 0
         work = process.work(BATCH)
         assert isinstance(work, TimesItself)
@@ -128,100 +37,95 @@ def test_a_process_answers_without_tensorflow(engine, cnn):
         assert hundred > 0
         assert 0 < work.cores_used < 2
         assert work.memory().resident >= work.memory().resident_before > 2**20
-        (whole, *_) = family(process)
+        assert work.failure is None
+        maps = psutil.Process(process.child.pid).memory_maps()
         imported = {"/site-packages/tensorflow/", "/site-packages/optree/"}  # the latter by Keras
-        assert not [place.path for place in whole.memory_maps() if any(name in place.path for name in imported)]
-        members = family(process)
-    assert gone(members)
+        assert not [place.path for place in maps if any(name in place.path for name in imported)]
 
 
-def test_an_engine_that_calls_the_net_gets_its_weights(tmp_path):
-    net = get_net("mlp", seed=1)
-    servable = Servable.from_net(net)
-    arrays = servable.signature.random_inputs(BATCH)
-    weights = store_arrays(tmp_path / "weights.npz", net.get_weights())
-    inputs = store_arrays(tmp_path / "inputs.npz", arrays)
-    reference = store_arrays(tmp_path / "reference.npz", servable.reference(arrays))
-    with EngineProcess(Plan(engine="eager", threads=1), deadline=120) as process:
-        loaded = process.build("mlp", None, 0, weights)
+def test_an_engine_that_calls_the_net_gets_its_weights(dense, tmp_path):
+    servable, origin, _ = dense
+    weights = [array + np.float32(0.5) for array in servable.net.get_weights()]
+    own = servable.net.get_weights()
+    servable.net.set_weights(weights)
+    try:
+        arrays = servable.signature.random_inputs(BATCH)
+        reference = store_arrays(tmp_path / "reference.npz", servable.reference(arrays))
+    finally:
+        servable.net.set_weights(own)
+    inputs, stored = store_arrays(tmp_path / "inputs.npz", arrays), store_arrays(tmp_path / "weights.npz", weights)
+    with EngineProcess(Plan(engine="eager", threads=1), deadline=240) as process:
+        with pytest.raises(TrialError, match=r"^eager, 1 thread: expected a net \(.* which does not exist$") as told:
+            process.build(Origin("no_such_model"), stored)
+        assert told.value.status is Status.REFUSED
+        loaded = process.build(origin, stored)
         assert loaded.proof["threads"] == "TensorFlow's pools: intra 1, inter 1"
         assert loaded.size is None
         assert process.check(BATCH, inputs, reference).agreement.passed
 
 
-def test_wrong_answers_and_wrong_files_are_one_line_and_no_end(cnn, tmp_path):
-    wrong = store_arrays(tmp_path / "wrong.npz", [np.ones((BATCH, 10), "float32")])
-    with EngineProcess(Plan(engine="litert", threads=1), deadline=120) as process:
-        with pytest.raises(EngineError) as told:
-            process.load(tmp_path / "nothing", cnn.signature)
+def test_wrong_answers_and_wrong_files_are_one_line_and_no_end(planted):
+    wrong = store_arrays(planted.place / "wrong.npz", [np.ones((2 * planted.batch, 2), "float32")])
+    with planted.process("honest") as process:
+        with pytest.raises(TrialError, match=r"^honest: .*nothing") as told:
+            process.load(planted.place / "nothing", planted.signature)
+        assert told.value.status is Status.REFUSED
         assert str(told.value).isprintable()
-        assert "nothing" in str(told.value)
-        cnn.load(process)
-        with pytest.raises(EngineError, match=r"^wrong answers: litert, 1 thread DISAGREES"):
-            process.check(BATCH, cnn.inputs, wrong)
-        assert cnn.check(process).agreement.passed
+        planted.load(process)
+        with pytest.raises(TrialError, match=r"^wrong answers: honest DISAGREES: relative error .* 0\.0001$") as told:
+            process.check(planted.batch, planted.inputs, wrong)
+        assert told.value.status is Status.WRONG
+        assert process.check(planted.batch, planted.inputs, wrong, tolerance=9.0).agreement.tolerance == 9
+        assert planted.check(process).agreement.passed
 
 
-def test_a_process_that_is_killed_is_told_with_its_last_words(cnn, planted):
-    planted(DYING)
-    with EngineProcess(Plan(engine="litert", threads=1), deadline=120) as process:
-        cnn.load(process)
-        cnn.check(process)  # two calls
-        work = process.work(BATCH)
-        assert work.failure == ""
-        for _ in range(2):
-            with pytest.raises(
-                EngineError, match=r"^litert, 1 thread: its process was killed by SIGKILL: out of luck$"
-            ):
-                work()
-        assert work.failure == "litert, 1 thread: its process was killed by SIGKILL: out of luck"
-        with pytest.raises(EngineError, match="SIGKILL"):
-            work.memory()
+@pytest.mark.parametrize("engine", ["wrong", "memory_of_one", "nan"])
+def test_answers_are_checked_batch_by_batch(engine, planted):
+    with planted.process(engine) as process:
+        planted.load(process)
+        with pytest.raises(TrialError, match=rf"^wrong answers: {engine}") as told:
+            planted.check(process)
+        assert told.value.status is Status.WRONG
 
 
-def test_a_process_that_does_not_answer_is_ended(cnn, planted):
-    planted(HANGING)
-    with EngineProcess(Plan(engine="litert", threads=1), deadline=60) as process:
-        cnn.load(process)
-        cnn.check(process)
-        members = family(process)
-        assert len(members) == 2
-        process._deadline = 1.0
-        work = process.work(BATCH)
-        with pytest.raises(EngineError, match=r"^litert, 1 thread: no answer within 1 s; its process was ended$"):
-            work.timed(1)
-        assert work.failure
-        assert gone(members)  # before the block ends: it would disturb those that are measured
-        with pytest.raises(EngineError, match="was killed by SIGKILL"):
-            work.timed(1)
+def test_the_largest_answer_can_be_asked_to_be_the_same(planted):
+    """The planted net gives (x @ kernel + 1); another kernel has other winners, whatever the tolerance."""
+    (x,) = planted.signature.random_inputs(2 * planted.batch)
+    other = store_arrays(planted.place / "other.npz", [x @ np.eye(3, 2, dtype="float32")])
+    with planted.process("honest") as process:
+        planted.load(process)
+        share = process.check(planted.batch, planted.inputs, other, tolerance=99.0).agreement.same_top1_share
+        assert 0 < share < 1
+        words = rf"^honest: wrong answers: the largest is the same in {share:.1%} of rows$"
+        with pytest.raises(TrialError, match=words) as told:
+            process.check(planted.batch, planted.inputs, other, tolerance=99.0, same_top1=True)
+        assert told.value.status is Status.WRONG
+        assert process.check(planted.batch, planted.inputs, planted.reference, same_top1=True).agreement.passed
 
 
-def test_what_an_engine_prints_is_no_answer(cnn, planted):
-    planted(TALKING)
-    with EngineProcess(Plan(engine="litert", threads=1), deadline=120) as process:
-        cnn.load(process)
-        assert cnn.check(process).agreement.passed
-        assert process.work(BATCH).timed(2) > 0
+def test_labels_are_counted_in_batches(planted):
+    (x,) = planted.signature.random_inputs(7, seed=5)
+    found = (x @ np.linspace(-1, 1, 6, dtype="float32").reshape(3, 2) + 1).argmax(axis=1)
+    inputs = store_arrays(planted.place / "labelled.npz", [x])
+    labels = found.copy()
+    labels[-1] = 1 - labels[-1]
+    stored = store_arrays(planted.place / "labels.npz", [labels])
+    for engine in ("honest", "nan"):
+        with planted.process(engine) as process:
+            planted.load(process)
+            if engine == "honest":
+                assert process.accuracy(4, inputs, stored) == pytest.approx(6 / 7)
+                continue
+            with pytest.raises(TrialError, match=r"^nan: expected finite answers to the labelled inputs"):
+                process.accuracy(4, inputs, stored)
 
 
-def test_what_it_started_ends_with_it(cnn, planted):
-    planted('subprocess.Popen(["sleep", "1000"])')
-    with contextlib.suppress(ZeroDivisionError), EngineProcess(Plan(engine="litert"), deadline=120) as process:
-        cnn.load(process)
-        members = family(process)
-        raise ZeroDivisionError
-    assert len(members) == 2
-    assert gone(members)
-
-
-def test_it_ends_when_its_parent_is_killed(cnn, planted):
-    folder = cnn.conversions.folder(Plan(engine="litert"))
-    command = [sys.executable, "-P", "-c", PARENT, str(folder), cnn.signature.model_dump_json()]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        try:
-            child = psutil.Process(int(parent.stdout.readline()))
-            assert parent.stdout.readline() == "loaded\n"
-            os.kill(child.pid, signal.SIGSTOP)  # so that it cannot see the end of its input
-        finally:
-            parent.kill()
-    assert gone([child])
+def test_speed_is_what_was_planted(planted):
+    planted.set(seconds=0.002)
+    for engine, share in {"honest": 1, "slower": 1.03}.items():
+        with planted.process(engine) as process:
+            planted.load(process)
+            planted.check(process)
+            work = process.work(planted.batch)
+            assert work.timed(20) >= 20 * share * 0.002
+            assert 0.1 < work.cores_used <= 1.01

@@ -7,27 +7,21 @@ import psutil
 import pytest
 
 from tfperf.engines import Plan
-from tfperf.engines.survey import Model, State, median_seconds, survey
+from tfperf.engines.conversions import Conversions
+from tfperf.engines.process import Origin
+from tfperf.engines.survey import survey
+from tfperf.engines.trial import Status, median_seconds
 from tfperf.exports.servable import Servable
 
-NOWHERE = Model("no model: the plans here load what was converted")
+NOWHERE = Origin("no model: the plans here load what was converted")
 LITERT, ONNX, FROZEN = (Plan(engine=name, threads=1) for name in ("litert", "onnx", "frozen"))
-
-DYING = """
-def run(*arrays):
-    if next(count) == 20:
-        sys.stderr.write("\\x1b[31mout of luck")
-        os._exit(7)
-    return genuine_run(*arrays)
-genuine_run = runner.run
-if plan.precision == "float16":
-    runner.run = run
-"""
 
 
 @pytest.fixture(scope="module")
 def surveyed(servable_of, cache):
     """A function that surveys plans of the small CNN at one batch size or several."""
+    for plan in (LITERT, ONNX, FROZEN):
+        Conversions(servable_of("cnn"), cache).folder(plan)
 
     def surveyed(*plans, batches=(2,), time_limit=0.5, **options):
         servable = servable_of("cnn")
@@ -47,14 +41,14 @@ def test_plans_are_measured_side_by_side_for_each_batch_size(surveyed):
     assert [one.title for one in both] == ["batch 1, 1 thread", "batch 16, 1 thread"]
     for found in both:
         assert found.answers_vary
-        assert found.ran == list(found.rows)
-        assert [row.plan for row in found.rows] == [LITERT, ONNX, FROZEN]
-        names = [row.name for row in found.rows]
+        assert found.ran == list(found.trials)
+        assert [row.plan for row in found.trials] == [LITERT, ONNX, FROZEN]
+        names = [row.name for row in found.trials]
         assert names == [f"{engine}, 1 thread, batch {found.batch}" for engine in ("litert", "onnx", "frozen")]
         assert [one.name for one in found.comparison.measurements] == names
         assert len(found.comparison.ratios) == 3
-        for row, measurement in zip(found.rows, found.comparison.measurements, strict=True):
-            assert (row.state, row.reason) == (State.RAN, "")
+        for row, measurement in zip(found.trials, found.comparison.measurements, strict=True):
+            assert (row.status, row.reason) == (Status.RAN, "")
             assert row.measurement == measurement
             assert median_seconds(row) == measurement.interval.estimate
             assert row.agreement.passed
@@ -65,7 +59,7 @@ def test_plans_are_measured_side_by_side_for_each_batch_size(surveyed):
             assert 0 < row.cores_used < 1.9
             assert row.measurement.memory.resident > row.measurement.memory.resident_before > 2**20
             assert {"precision", "threads"} <= row.proof.keys()
-    memory = {row.plan.engine: row.measurement.memory.resident for row in both[0].rows}
+    memory = {row.plan.engine: row.measurement.memory.resident for row in both[0].trials}
     assert memory["frozen"] > memory["litert"]  # all of TensorFlow is in it: each has a process of its own
     assert [step for step in steps if step.startswith("measuring")] == [
         f"measuring 3 plans in turns at batch {batch}" for batch in (1, 16)
@@ -83,16 +77,16 @@ def test_what_does_not_run_has_its_reason(surveyed, monkeypatch):
     (found,) = surveyed(
         ONNX, LITERT.model_copy(update={"precision": "bfloat16"}), LITERT, Plan(engine="xla_aot", threads=1)
     )
-    told = {(row.plan.engine, row.plan.precision): (row.state, row.reason) for row in found.rows}
+    told = {(row.plan.engine, row.plan.precision): (row.status, row.reason) for row in found.trials}
     assert told == {
-        ("onnx", "float32"): (State.MISSING, "onnx is missing (onnxruntime); pip install 'tfperf[onnx]'"),
+        ("onnx", "float32"): (Status.MISSING, "onnx is missing (onnxruntime); pip install 'tfperf[onnx]'"),
         ("litert", "bfloat16"): (
-            State.REFUSED,
+            Status.REFUSED,
             "expected a precision of litert (float32, float16, int8, int8_static). Received: bfloat16",
         ),
-        ("litert", "float32"): (State.RAN, ""),
+        ("litert", "float32"): (Status.RAN, ""),
         ("xla_aot", "float32"): (
-            State.REFUSED,
+            Status.REFUSED,
             "xla_aot is built for one batch size; give it, as in Plan(..., batch=1)",
         ),
     }
@@ -107,36 +101,46 @@ def test_a_plan_that_answers_wrongly_is_refused(surveyed, servable_of, monkeypat
     servable = servable_of("cnn")
     monkeypatch.setattr(servable, "reference", lambda arrays: (np.ones((2, 10), "float32"),))
     (found,) = surveyed(LITERT)
-    (row,) = found.rows
+    (row,) = found.trials
     assert not found.answers_vary
-    assert row.state is State.REFUSED
+    assert row.status is Status.WRONG
     assert row.reason.startswith("wrong answers: litert, 1 thread DISAGREES: relative error ")
     assert found.comparison is None
 
 
-def test_a_plan_that_dies_while_it_is_measured_fails_alone(surveyed, planted):
-    planted(DYING)
-    dying = LITERT.model_copy(update={"precision": "float16"})
-    (found,) = surveyed(LITERT, dying, ONNX)
-    rows = {row.plan: row for row in found.rows}
-    assert rows[dying].state is State.FAILED
-    assert rows[dying].reason.endswith("its process ended with exit code 7:  [31mout of luck")
-    assert rows[dying].measurement is None
-    assert [row.plan for row in found.ran] == [LITERT, ONNX]
-    assert [one.name for one in found.comparison.measurements] == [rows[plan].name for plan in (LITERT, ONNX)]
+def test_plans_that_fail_at_any_stage_leave_the_others_as_they_are(dense, planted):
+    planted.set(calls=40)
+    servable, origin, cache = dense
+    plans = [Plan(engine=engine) for engine in ("honest", "exits", "wrong", "raises", "equal")]
+    inputs = {batch: servable.signature.random_inputs(batch) for batch in (8, 1)}
+    both = survey(servable, origin, dict.fromkeys(inputs, plans), inputs, time_limit=0.8, cache=cache)
+    first, second = ({row.plan.engine: row for row in found.trials} for found in both)
+    assert list(first) == list(second) == [plan.engine for plan in plans]
+    statuses = [Status.RAN, Status.CRASHED, Status.WRONG, Status.REFUSED, Status.RAN]
+    assert [row.status for row in first.values()] == [row.status for row in second.values()] == statuses
+    words = "exits: its process ended with exit code 7:  [31mout of luck"
+    assert first["exits"].reason == second["exits"].reason == words  # it is not started again
+    for found in both:
+        assert [row.plan for row in found.ran] == [plans[0], plans[-1]]
+        assert [one.name for one in found.comparison.measurements] == [row.name for row in found.ran]
+    assert planted.nothing_left()
 
 
-def test_a_net_that_an_engine_cannot_take_is_refused(servable_of, tmp_path):
+def test_conversions_are_made_from_the_model_that_is_opened_again(servable_of, tmp_path):
     saved = Servable.from_net(servable_of("cnn").net)
     saved.save(tmp_path / "cnn")
     again = Servable.from_saved_model(tmp_path / "cnn")
-    arrays = {1: again.signature.random_inputs(1)}
+    arrays = {1: again.signature.random_inputs(8)}
     half = FROZEN.model_copy(update={"precision": "bfloat16"})
-    (found,) = survey(again, NOWHERE, {1: [half]}, arrays, cache=tmp_path / "cache")
-    (row,) = found.rows
+    origin, cache = Origin(str(tmp_path / "cnn")), tmp_path / "cache"
+    (found,) = survey(again, origin, {1: [half, FROZEN]}, arrays, time_limit=0.3, cache=cache)
+    refused, ran = found.trials
     assert found.answers_vary
-    assert row.state is State.REFUSED
-    assert row.reason.startswith("expected a Keras net to compute in bfloat16")
+    assert refused.status is Status.REFUSED
+    words = "frozen, bfloat16, 1 thread, while it was converted: expected a Keras net to compute in bfloat16"
+    assert refused.reason.startswith(words)
+    assert (ran.status, ran.agreement.passed) == (Status.RAN, True)
+    assert len(list(cache.iterdir())) == 1
 
 
 def test_wrong_inputs_are_an_error(servable_of, cache):

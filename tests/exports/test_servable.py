@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfperf.errors import ExportError
+from tfperf.errors import EngineError, ExportError
 from tfperf.exports.layer_policies import computing_in, layers_to_switch
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature, TensorForm
@@ -127,7 +127,7 @@ def test_two_inputs_of_one_name_are_told_apart():
 def test_a_lower_precision_is_inside_and_float32_outside(net, precision):
     own = [layer.dtype_policy.name for layer in net.layers]
     servable = Servable.from_net(net)
-    lower = servable.in_precision(precision)
+    lower = servable.variant(precision)
     assert lower.signature == servable.signature
     operations = lower.trace().graph.get_operations()
     heavy = {op.outputs[0].dtype.name for op in operations if op.type in ("MatMul", "BatchMatMulV2")}
@@ -141,15 +141,88 @@ def test_a_lower_precision_is_inside_and_float32_outside(net, precision):
 
 def test_float32_is_what_it_is_already(small):
     servable = Servable.from_net(small)
-    assert servable.in_precision("float32") is servable
+    assert servable.variant() is servable
+    assert servable.changes == {}
 
 
 def test_a_saved_model_has_the_precision_it_has(small, tmp_path):
     Servable.from_net(small).save(tmp_path / "saved")
     saved = Servable.from_saved_model(tmp_path / "saved", name="theirs")
-    assert saved.in_precision("float32") is saved
+    assert saved.variant("float32") is saved
     with pytest.raises(ExportError, match=r"^expected a Keras net to compute in bfloat16; 'theirs' is a graph"):
-        saved.in_precision("bfloat16")
+        saved.variant("bfloat16")
+    for name in ("fold_batch_norm", "fuse_batch_norm"):
+        with pytest.raises(ExportError, match=r"^expected a Keras net, for its batch normalizations; 'theirs' is a gr"):
+            saved.variant(transformations=[name, "constant_weights"])
+
+
+def test_an_unknown_transformation_is_named(small):
+    with pytest.raises(ValueError, match=r"^expected transformations of tfperf\. Received: nonsense$"):
+        Servable.from_net(small).variant(transformations=["nonsense", "constant_weights"])
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_variables_become_constants(net, precision, tmp_path):
+    servable = Servable.from_net(net)
+    variant = servable.variant(precision, ["constant_weights"])
+    assert variant.signature == servable.signature
+    number = len(servable.trace().variables)
+    assert variant.changes == ({"constant_weights": f"{number} variables became constants"})
+    arrays = servable.signature.random_inputs(3)
+    variant.save(tmp_path / "saved")
+    saved = Servable.from_saved_model(tmp_path / "saved")
+    order = [servable.signature.inputs.index(form) for form in saved.signature.inputs]
+    for one in (variant, saved):
+        assert not one.trace().variables
+        given = arrays if one is variant else [arrays[index] for index in order]
+        answers = dict(zip([form.name for form in one.signature.outputs], one.reference(given), strict=True))
+        for form, expected in zip(servable.signature.outputs, servable.reference(arrays), strict=True):
+            error = np.abs(answers[form.name] - expected).max()
+            assert error <= (1e-5 if precision == "float32" else 3e-2) * np.abs(expected).max()
+    stored = tf.train.list_variables(str(tmp_path / "saved" / "variables" / "variables"))
+    assert [name for name, _ in stored] == ["_CHECKPOINTABLE_OBJECT_GRAPH"]
+
+
+def test_constants_are_those_of_the_moment(small):
+    servable = Servable.from_net(keras.models.clone_model(small))
+    (x,) = servable.signature.random_inputs(2)
+    variant = servable.variant(transformations=["constant_weights"])
+    (before,) = variant.reference([x])
+    servable.net.set_weights([weights + 1 for weights in servable.net.get_weights()])
+    np.testing.assert_array_equal(variant.reference([x])[0], before)
+    assert np.abs(servable.reference([x])[0] - before).max() > 0.1
+
+
+def test_a_saved_model_has_weights_that_become_constants(small, tmp_path):
+    Servable.from_net(small).save(tmp_path / "saved")
+    saved = Servable.from_saved_model(tmp_path / "saved")
+    arrays = saved.signature.random_inputs(3)
+    variant = saved.variant(transformations=["constant_weights"])
+    assert not variant.trace().variables
+    np.testing.assert_allclose(variant.reference(arrays)[0], saved.reference(arrays)[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_net_without_variables_has_none_that_become_constants():
+    servable = Servable.from_net(keras.Sequential([keras.Input((5,)), keras.layers.ReLU()], name="relu"))
+    with pytest.raises(EngineError, match=r"^net 'relu' has no variables that can become constants$"):
+        servable.variant(transformations=["constant_weights"])
+
+
+def test_a_lookup_table_cannot_be_a_constant():
+    layers = [keras.layers.StringLookup(vocabulary=["a", "b"]), keras.layers.Embedding(3, 2)]
+    servable = Servable.from_net(keras.Sequential([keras.Input((1,), dtype="string"), *layers]))
+    with pytest.raises(EngineError, match=r"^expected variables that can become constants, .* cannot$"):
+        servable.variant(transformations=["constant_weights"])
+
+
+def test_loops_with_constants_compile():
+    """XLA takes loops, and not the switches and merges of which they can be made."""
+    net = keras.Sequential([keras.Input((5, 3)), keras.layers.LSTM(4)])
+    servable = Servable.from_net(net)
+    arrays = servable.signature.random_inputs(2)
+    traced = servable.variant(transformations=["constant_weights"]).trace(2, jit_compile=True)
+    (answer,) = traced(**{key: tf.constant(array) for key, array in servable.named(arrays).items()}).values()
+    np.testing.assert_allclose(answer, servable.reference(arrays)[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

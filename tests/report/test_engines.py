@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from tfperf.engines import Plan
-from tfperf.engines.survey import Row, State, Survey
+from tfperf.engines.survey import Survey
+from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Agreement, Comparison, Doubt, Stop
 from tfperf.measure.comparison import paired
 from tfperf.measure.results import read_result, write_result
@@ -31,9 +32,9 @@ def surveyed(measured):
         rows, samples = [], {}
         for index, (words, found) in enumerate(told.items()):
             plan = plan_of(words)
-            row = Row(plan=plan, batch=batch, state=State.RAN)
+            row = Trial(plan=plan, batch=batch, status=Status.RAN)
             if isinstance(found, str):
-                rows.append(row.model_copy(update={"state": State.REFUSED, "reason": found}))
+                rows.append(row.model_copy(update={"status": Status.REFUSED, "reason": found}))
                 continue
             samples[row.name] = found * NOISE[index % 2]
             agreement = Agreement(
@@ -62,7 +63,7 @@ def surveyed(measured):
                 margin=0.01,
                 stopped=Stop.PRECISION,
             )
-        return Survey(batch=batch, rows=tuple(rows), comparison=comparison, answers_vary=answers_vary)
+        return Survey(batch=batch, trials=tuple(rows), comparison=comparison, answers_vary=answers_vary)
 
     return surveyed
 
@@ -178,5 +179,5 @@ def test_a_result_file_keeps_all_of_it(surveyed, tmp_path):
     assert facts["litert, int8, 1 thread, batch 1: proof of threads"] == "1, as it says"
     assert facts["litert, 1 thread, batch 1: cores used"] == 1.26
     assert facts["xla, 1 thread, batch 256: reason"] == "cannot"
-    assert facts["xla, 1 thread, batch 256: state"] == "refused"
+    assert facts["xla, 1 thread, batch 256: status"] == "refused"
     assert "eager, 1 thread, batch 1: bytes on disk" not in facts

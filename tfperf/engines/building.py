@@ -1,6 +1,5 @@
 """From a net and a plan to a runner."""
 
-import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,8 +59,7 @@ def build(
     if engine.format is not None:
         folder = Conversions(servable, cache or conversions_folder(), representative).folder(plan)
         return load(folder, servable.signature, plan)
-    module: Any = importlib.import_module(f"tfperf.engines.{engine.name}")
-    runner: Runner = module.build(servable, plan)
+    runner: Runner = engine.load_module().build(servable, plan)
     return runner
 
 
@@ -71,8 +69,7 @@ def load(folder: Path, signature: Signature, plan: Plan) -> Runner:
     Raises:
         EngineError: the engine cannot load it, or the plan does not take effect.
     """
-    module: Any = importlib.import_module(f"tfperf.engines.{plan.engine}")
-    runner: Runner = module.load(folder, signature, plan, read_proof(folder))
+    runner: Runner = find_engine(plan.engine).load_module().load(folder, signature, plan, read_proof(folder))
     return runner
 
 

@@ -1,14 +1,20 @@
 """Which engines there are, and what each can do."""
 
+import functools
+import importlib
 import importlib.util
-from typing import NamedTuple
+from importlib.metadata import entry_points
+from typing import Any, NamedTuple
 
-from tfperf.engines.plan import Plan, Precision
+from tfperf.engines.plan import TRANSFORMATIONS, Plan, Precision, Transformation
 from tfperf.errors import EngineError
 
-__all__ = ["ENGINES", "Engine", "find_engine", "missing"]
+__all__ = ["ENGINES", "Engine", "find_engine", "known_engines", "missing"]
 
 KERAS_POLICIES: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
+
+OF_BATCH_NORM: tuple[Transformation, ...] = ("fold_batch_norm", "fuse_batch_norm")
+"""Of engines in which all variables are constants already."""
 
 
 class Engine(NamedTuple):
@@ -30,16 +36,28 @@ class Engine(NamedTuple):
     """What must be installed beside tfperf's own requirements, as imported."""
     extra: str = ""
     """Of tfperf, with these packages."""
+    transformations: tuple[Transformation, ...] = ()
+    """That make another net for it. Converters that fold batch normalizations, and freeze, need none."""
+    module: str = ""
+    """Where its code is; empty: in the module here of the same name."""
+
+    def load_module(self) -> Any:
+        """Its code."""
+        return importlib.import_module(self.module or f"tfperf.engines.{self.name}")
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that this engine cannot make real.
 
         Raises:
-            EngineError: the engine does not have the precision, or its batch is open where it must be fixed.
+            EngineError: the engine does not have the precision or a transformation, or its batch is open where it must
+                be fixed.
         """
         if plan.precision not in self.precisions:
             known = ", ".join(self.precisions)
             raise EngineError(f"expected a precision of {self.name} ({known}). Received: {plan.precision}")
+        if others := [one for one in plan.transformations if one not in self.transformations]:
+            known = ", ".join(self.transformations) or "none"
+            raise EngineError(f"expected transformations of {self.name} ({known}). Received: {', '.join(others)}")
         if self.fixed_batch and plan.batch is None:
             raise EngineError(f"{self.name} is built for one batch size; give it, as in Plan(..., batch=1)")
 
@@ -47,10 +65,12 @@ class Engine(NamedTuple):
 ENGINES = (
     Engine("predict", "net.predict(x)", ("float32",)),
     Engine("eager", "net(x), operation by operation", KERAS_POLICIES),
-    Engine("graph", "tf.function(net)", KERAS_POLICIES),
-    Engine("xla", "tf.function(net, jit_compile=True)", KERAS_POLICIES),
-    Engine("saved_model", "the exported net", KERAS_POLICIES, format="saved_model"),
-    Engine("frozen", "a graph, its variables constants", KERAS_POLICIES, format="frozen"),
+    Engine("graph", "tf.function(net)", KERAS_POLICIES, transformations=TRANSFORMATIONS),
+    Engine("xla", "tf.function(net, jit_compile=True)", KERAS_POLICIES, transformations=TRANSFORMATIONS),
+    Engine("saved_model", "the exported net", KERAS_POLICIES, format="saved_model", transformations=TRANSFORMATIONS),
+    Engine(
+        "frozen", "a graph, its variables constants", KERAS_POLICIES, format="frozen", transformations=OF_BATCH_NORM
+    ),
     Engine(
         "litert",
         "LiteRT, once TensorFlow Lite",
@@ -75,10 +95,39 @@ ENGINES = (
         packages=("openvino",),
         extra="openvino",
     ),
-    Engine("c_api", "TensorFlow from C", KERAS_POLICIES, format="saved_model"),
-    Engine("xla_aot", "XLA, compiled ahead of time", ("float32",), format="xla_aot", fixed_batch=True),
+    Engine("c_api", "TensorFlow from C", KERAS_POLICIES, format="saved_model", transformations=TRANSFORMATIONS),
+    Engine(
+        "xla_aot",
+        "XLA, compiled ahead of time",
+        ("float32",),
+        format="xla_aot",
+        fixed_batch=True,
+        transformations=OF_BATCH_NORM,
+    ),
 )
 """In the order of tables: from what users have to what is deployed."""
+
+
+@functools.cache
+def known_engines() -> tuple[Engine, ...]:
+    """The engines here, and those of installed packages: their entry points in the group "tfperf.engines".
+
+    Raises:
+        EngineError: a package's entry point is no `Engine` with a module, or has a name that another has.
+    """
+    engines = list(ENGINES)
+    for entry in entry_points(group="tfperf.engines"):
+        try:
+            engine = entry.load()
+        except Exception as error:
+            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise EngineError(f"expected an engine in {entry.value}: {why}") from error
+        if not isinstance(engine, Engine) or not engine.module:
+            raise EngineError(f"expected an Engine with a module in {entry.value}. Received: {engine!r:.200}")
+        if engine.name in {known.name for known in engines}:
+            raise EngineError(f"expected a new name for the engine in {entry.value}. Received: {engine.name}")
+        engines.append(engine)
+    return tuple(engines)
 
 
 def find_engine(name: str) -> Engine:
@@ -87,10 +136,11 @@ def find_engine(name: str) -> Engine:
     Raises:
         EngineError: there is none.
     """
-    for engine in ENGINES:
+    for engine in known_engines():
         if engine.name == name:
             return engine
-    raise EngineError(f"expected an engine ({', '.join(engine.name for engine in ENGINES)}). Received: {name}")
+    known = ", ".join(engine.name for engine in known_engines())
+    raise EngineError(f"expected an engine ({known}). Received: {name}")
 
 
 def missing(engine: Engine) -> str | None:

@@ -1,7 +1,6 @@
 """What engines load: made once from each net, and kept by what it was made from."""
 
 import hashlib
-import importlib
 import importlib.metadata
 import json
 import os
@@ -33,23 +32,35 @@ CALIBRATION_EXAMPLES = 128
 
 
 class Conversions:
-    """The conversions of one net, as it is now."""
+    """The conversions of one net, as it is now.
 
-    def __init__(self, servable: Servable, cache: Path, representative: Sequence[NDArray[Any]] | None = None) -> None:
+    Attributes:
+        cache: folder of all conversions of all nets.
+        fingerprint: of the net.
+    """
+
+    def __init__(
+        self,
+        servable: Servable,
+        cache: Path,
+        representative: Sequence[NDArray[Any]] | None = None,
+        known_fingerprint: str | None = None,
+    ) -> None:
         """Look at the net; nothing is converted yet.
 
         Args:
             cache: folder of all conversions of all nets.
             representative: inputs from which `int8_static` takes its scales, (batch, ...) each, in the order of the
                 signature; None: random ones, which fit a net whose inputs are normalised.
+            known_fingerprint: of the net, where another process has taken it; None: it is taken now.
 
         Raises:
             ValueError: the net does not take these inputs.
         """
-        self._servable, self._cache = servable, cache
+        self._servable, self.cache = servable, cache
         self._examples = tuple(representative or servable.signature.random_inputs(CALIBRATION_EXAMPLES))
         servable.signature.check(self._examples)
-        self._fingerprint = fingerprint(servable)
+        self.fingerprint = known_fingerprint or fingerprint(servable)
 
     def folder(self, plan: Plan) -> Path:
         """What the plan's engine loads; made now unless the cache has it.
@@ -60,8 +71,7 @@ class Conversions:
         """
         engine = find_engine(plan.engine)
         engine.check(plan)
-        module: Any = importlib.import_module(f"tfperf.engines.{engine.name}")
-        folder = self._cache / f"{engine.format}-{self._key(engine, plan, module)}"
+        folder, module = self._place(plan), engine.load_module()
         if folder.is_dir():
             return folder
         try:
@@ -75,8 +85,18 @@ class Conversions:
             raise EngineError(f"{plan} cannot take the net '{self._servable.name}': {why}") from error
         return folder
 
+    def known(self, plan: Plan) -> Path | None:
+        """What the plan's engine loads, if the cache has it."""
+        folder = self._place(plan)
+        return folder if folder.is_dir() else None
+
+    def _place(self, plan: Plan) -> Path:
+        engine = find_engine(plan.engine)
+        return self.cache / f"{engine.format}-{self._key(engine, plan, engine.load_module())}"
+
     def _key(self, engine: Engine, plan: Plan, module: Any) -> str:
-        made_from = [self._fingerprint, getattr(module, "CONVERTED_AS", {}).get(plan.precision, plan.precision)]
+        made_from = [self.fingerprint, getattr(module, "CONVERTED_AS", {}).get(plan.precision, plan.precision)]
+        made_from += plan.transformations
         if plan.precision == "int8_static":
             made_from += [hashlib.sha256(array.tobytes()).hexdigest() for array in self._examples]
         packages = ("tfperf", *CONVERTERS.get(str(engine.format), ("tensorflow",)))

@@ -8,14 +8,13 @@ from typing import Any
 import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.core.protobuf import config_pb2
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from tfperf.engines.folders import TENSORS, bytes_in
 from tfperf.engines.graph_types import prove_precision
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.engines.tensorflow_threads import use_threads
-from tfperf.errors import EngineError
+from tfperf.exports.freezing import with_constants
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 
@@ -31,15 +30,13 @@ def freeze(servable: Servable) -> tuple[Any, list[str]]:
         EngineError: some of what it uses, as a lookup table, cannot be a constant.
     """
     traced = servable.trace()
-    frozen = convert_variables_to_constants_v2(traced)
-    if left := [tensor.name for tensor in frozen.captured_inputs]:
-        raise EngineError(f"expected variables that can become constants, {', '.join(left[:3])} cannot")
-    return frozen, sorted(traced.structured_outputs)
+    return with_constants(traced), sorted(traced.structured_outputs)
 
 
 def convert(servable: Servable, plan: Plan, _examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
-    """Write the graph in the plan's precision, and which of its tensors are the inputs and outputs."""
-    frozen, names = freeze(servable.in_precision(plan.precision))
+    """Write the graph in the plan's precision, transformed, and which of its tensors are the inputs and outputs."""
+    variant = servable.variant(plan.precision, plan.transformations)
+    frozen, names = freeze(variant)
     definition = frozen.graph.as_graph_def()
     tensors = {f"inputs/{tensor.op.name}": tensor.name for tensor in frozen.inputs}
     tensors |= {f"outputs/{name}": tensor.name for name, tensor in zip(names, frozen.outputs, strict=True)}
@@ -48,6 +45,7 @@ def convert(servable: Servable, plan: Plan, _examples: Sequence[NDArray[Any]], f
     return {
         "precision": prove_precision(definition, plan.precision),
         "constants": "no variables are left",
+        **variant.changes,
     }
 
 

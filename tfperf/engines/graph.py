@@ -13,7 +13,8 @@ __all__ = ["build"]
 def build(servable: Servable, plan: Plan) -> Runner:
     """Trace it, and call the concrete function."""
     threads = use_threads(plan.threads)
-    traced = servable.in_precision(plan.precision).trace(plan.batch)
+    variant = servable.variant(plan.precision, plan.transformations)
+    traced = variant.trace(plan.batch)
     precision = prove_precision(traced.graph.as_graph_def(), plan.precision)
     run = call_with_arrays(traced, servable.signature)
-    return Runner(plan, servable.signature, run, proof={"precision": precision, "threads": threads})
+    return Runner(plan, servable.signature, run, proof={"precision": precision, "threads": threads, **variant.changes})

@@ -1,18 +1,25 @@
 """How to run a net."""
 
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tfperf.measure.value import Name, Value
 
-__all__ = ["PRECISIONS", "Plan", "Precision"]
+__all__ = ["PRECISIONS", "TRANSFORMATIONS", "Plan", "Precision", "Transformation", "thread_words"]
 
 Precision = Literal["float32", "bfloat16", "float16", "int8", "int8_static"]
 """What is computed in. int8: weights in int8, activations scaled as they come (dynamic range); int8_static: both,
 scaled by what representative inputs showed."""
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+Transformation = Literal["fold_batch_norm", "fuse_batch_norm", "constant_weights"]
+"""What is changed in a net and leaves its function as it is. fold_batch_norm: a batch normalization that follows a
+convolution or dense layer becomes part of its weights; fuse_batch_norm: the others become one operation each;
+constant_weights: variables become constants, which compilers can compute with."""
+
+TRANSFORMATIONS: tuple[Transformation, ...] = get_args(Transformation)
 
 
 class Plan(Value):
@@ -22,13 +29,26 @@ class Plan(Value):
     precision: Precision = "float32"
     threads: int | None = Field(default=None, ge=1, description="None: as many as the engine takes by itself")
     batch: int | None = Field(default=None, ge=1, description="None: any, call by call")
+    transformations: tuple[Transformation, ...] = Field(default=(), description="in the order of TRANSFORMATIONS")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if list(self.transformations) != [one for one in TRANSFORMATIONS if one in self.transformations]:
+            raise ValueError(f"expected each once, in the order {', '.join(TRANSFORMATIONS)}")
+        return self
 
     def __str__(self) -> str:
         parts: list[str] = [self.engine]
         if self.precision != "float32":
             parts.append(self.precision)
+        parts += [transformation.replace("_", " ") for transformation in self.transformations]
         if self.threads is not None:
-            parts.append(f"{self.threads} thread{'s' * (self.threads > 1)}")
+            parts.append(thread_words(self.threads))
         if self.batch is not None:
             parts.append(f"batch {self.batch}")
         return ", ".join(parts)
+
+
+def thread_words(threads: int | None) -> str:
+    """ "1 thread", "2 threads"; None: what each engine takes by itself."""
+    return "threads by default" if threads is None else f"{threads} thread{'s' * (threads > 1)}"

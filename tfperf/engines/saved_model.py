@@ -22,11 +22,12 @@ __all__ = ["convert", "load"]
 
 
 def convert(servable: Servable, plan: Plan, _examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
-    """Write a SavedModel in the plan's precision."""
-    servable.in_precision(plan.precision).save(folder)
+    """Write a SavedModel in the plan's precision, transformed."""
+    variant = servable.variant(plan.precision, plan.transformations)
+    variant.save(folder)
     meta_graph = read_meta_graph(folder)
     (folder / TENSORS).write_text(json.dumps(tensors_of(meta_graph)))
-    return {"precision": prove_precision(meta_graph.graph_def, plan.precision)}
+    return {"precision": prove_precision(meta_graph.graph_def, plan.precision), **variant.changes}
 
 
 def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str]) -> Runner:

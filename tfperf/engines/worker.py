@@ -1,43 +1,56 @@
-"""The process in which one plan runs: `python -m tfperf.engines.worker`, driven by `process.EngineProcess`.
+"""The process in which one plan runs: `python -m tfperf.engines.worker PARENT`, driven by `child.Child`.
 
-A request is a line of JSON on standard input, with the name of a method of `Worker` and its arguments; the answer
-is a line of JSON on what was standard output. What the engine prints goes to standard error instead.
+A request is a line of JSON on what was standard input, with the name of a method of `Worker` and its arguments; the
+answer is a line of JSON on what was standard output. What the engine prints goes to standard error instead, and what
+it and its own processes read is empty.
 """
 
 import ctypes
 import itertools
 import json
 import os
+import resource
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfperf.engines.accuracy import accuracy_of
+from tfperf.engines.batches import first_batch, in_batches
 from tfperf.engines.building import load
-from tfperf.engines.checking import check_runner
+from tfperf.engines.checking import WrongAnswersError, check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
+from tfperf.engines.trial import Status
 from tfperf.errors import TfperfError
 from tfperf.exports.signature import Signature
 from tfperf.measure.memory import PeakMemory
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    from tfperf.engines.conversions import Conversions
+    from tfperf.exports.servable import Servable
+
+__all__ = ["Worker", "answer_of", "main"]
+
+OOM_SCORE = Path("/proc/self/oom_score_adj")
 
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class Worker:
-    """Answers requests about one plan."""
+    """Answers requests about one plan, or converts for many."""
 
     _runner: Runner
+    _conversions: "Conversions"
 
     def __init__(self) -> None:
         self._peak = PeakMemory()
-        self._inputs: dict[int, list[NDArray[Any]]] = {}
+        self._inputs: dict[int, tuple[NDArray[Any], ...]] = {}
 
     def load(self, plan: str, signature: str, folder: str) -> dict[str, Any]:
         """Load what was converted for the plan."""
@@ -46,29 +59,53 @@ class Worker:
         self._runner = load(Path(folder), Signature.model_validate_json(signature), chosen)
         return self._loaded(time.perf_counter() - began)
 
-    def build(self, plan: str, model: str, signature_name: str | None, seed: int, weights: str) -> dict[str, Any]:
-        """Open a model again, for an engine that calls the net itself, and give it the weights it had."""
+    def build(self, plan: str, origin: list[Any], weights: str) -> dict[str, Any]:
+        """Open a model again, for an engine that calls the net itself."""
         began = time.perf_counter()
         chosen = Plan.model_validate_json(plan)
         from tfperf.engines.building import build
         from tfperf.engines.tensorflow_threads import use_threads
-        from tfperf.exports.opening import open_model
 
         use_threads(chosen.threads)  # before the net is made, with which TensorFlow starts
-        servable = open_model(model, signature=signature_name, seed=seed)
-        if servable.net is not None:
-            servable.net.set_weights(_arrays(Path(weights)))
-        self._runner = build(servable, chosen)
+        self._runner = build(_open(origin, weights), chosen)
         return self._loaded(time.perf_counter() - began)
 
-    def check(self, batch: int, inputs: str, reference: str) -> dict[str, Any]:
+    def take(self, runner: Runner, seconds: float) -> dict[str, Any]:
+        """Go on with a plan that was made real in this process."""
+        self._runner = runner
+        return self._loaded(seconds)
+
+    def prepare(
+        self, origin: list[Any], weights: str, cache: str, representative: str | None, fingerprint: str
+    ) -> None:
+        """Open a model again, to convert it."""
+        from tfperf.engines.conversions import Conversions
+
+        examples = _arrays(Path(representative)) if representative is not None else None
+        self._conversions = Conversions(_open(origin, weights), Path(cache), examples, fingerprint)
+
+    def convert(self, plan: str) -> str:
+        """Convert it for a plan; the folder of what was made."""
+        return str(self._conversions.folder(Plan.model_validate_json(plan)))
+
+    def check(
+        self, batch: int, inputs: str, reference: str, tolerance: float | None, same_top1: bool
+    ) -> dict[str, Any]:
         """Compare the answers with the reference; the arrays lie in files."""
-        self._inputs[batch] = _arrays(Path(inputs))
+        arrays = _arrays(Path(inputs))
+        self._inputs[batch] = first_batch(self._runner.signature, arrays, batch)
         began = time.perf_counter()
         self._runner(*self._inputs[batch])
         first_call = time.perf_counter() - began
-        agreement = check_runner(self._runner, self._inputs[batch], _arrays(Path(reference)))
+        agreement = check_runner(
+            self._runner, arrays, _arrays(Path(reference)), tolerance, batch=batch, same_top1=same_top1
+        )
         return {"agreement": agreement.model_dump_json(), "first_call_seconds": first_call}
+
+    def accuracy(self, batch: int, inputs: str, labels: str) -> float:
+        """The share of labels that the answers find."""
+        answers = in_batches(self._runner, self._runner.signature, _arrays(Path(inputs)), batch)
+        return accuracy_of(answers, _arrays(Path(labels)))
 
     def timed(self, batch: int, calls: int) -> dict[str, float]:
         """Seconds, and seconds of processors, of so many calls together."""
@@ -89,21 +126,50 @@ class Worker:
 
 
 def main() -> None:
-    """Answer until standard input ends."""
+    """Answer until the requests end."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # where the parent is killed, in the middle of a call
-    replies = os.fdopen(os.dup(1), "wb")
+        if os.getppid() != int(sys.argv[1]):  # it was killed before
+            return
+        OOM_SCORE.write_text("1000")  # where memory runs out, this goes first
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is a line, not gigabytes on the disk
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     worker = Worker()
-    for line in sys.stdin.buffer:
+    for line in requests:
         name, arguments = json.loads(line)
-        try:
-            answer = {"answer": getattr(worker, name)(**arguments)}
-        except (TfperfError, ValueError, OSError) as error:
-            answer = {"error": " ".join(str(error).split())}
-        except Exception as error:  # whatever an engine raises: it is the answer
-            answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
-        _write(replies, answer)
+        _write(replies, answer_of(worker, name, arguments))
+
+
+def answer_of(worker: Worker, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What becomes of a request: {"answer": ...}, or {"error": one line, "status": of the trial}."""
+    try:
+        return {"answer": getattr(worker, name)(**arguments)}
+    except WrongAnswersError as error:
+        return _refusal(Status.WRONG, str(error))
+    except MemoryError as error:
+        return _refusal(Status.OUT_OF_MEMORY, f"MemoryError: {error}")
+    except (TfperfError, ValueError, OSError) as error:
+        return _refusal(Status.REFUSED, str(error))
+    except Exception as error:  # whatever an engine raises: it is the answer
+        return _refusal(Status.REFUSED, f"{type(error).__name__}: {str(error)[:300]}")
+
+
+def _refusal(status: Status, words: str) -> dict[str, Any]:
+    return {"status": status, "error": " ".join(words.split())}
+
+
+def _open(origin: list[Any], weights: str) -> "Servable":
+    """The model that the parent has, with its weights."""
+    from tfperf.exports.opening import open_model
+
+    model, signature, seed = origin  # a `process.Origin`
+    servable = open_model(model, signature=signature, seed=seed)
+    if servable.net is not None:
+        servable.net.set_weights(_arrays(Path(weights)))
+    return servable
 
 
 def _write(replies: BinaryIO, answer: dict[str, Any]) -> None:

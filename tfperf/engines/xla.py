@@ -20,11 +20,13 @@ def build(servable: Servable, plan: Plan) -> Runner:
         EngineError: XLA has no equivalent of one of its operations.
     """
     threads = use_threads(plan.threads)
-    lower = servable.in_precision(plan.precision)
-    traced = lower.trace(plan.batch, jit_compile=True)
+    variant = servable.variant(plan.precision, plan.transformations)
+    compiled = tf.function(variant.call, jit_compile=True)
+    # Called as one operation by itself, a function of TensorFlow runs uncompiled; within another it is compiled
+    traced = Servable(variant.name, variant.signature, compiled, keeps=[variant]).trace(plan.batch)
     precision = prove_precision(traced.graph.as_graph_def(), plan.precision)
     run = call_with_arrays(traced, servable.signature)
-    proof = {"precision": precision, "threads": threads, "xla": _fusions(lower, plan)}
+    proof = {"precision": precision, "threads": threads, "xla": _fusions(variant, plan), **variant.changes}
     return Runner(plan, servable.signature, run, proof=proof)
 
 

@@ -89,13 +89,14 @@ def convert(servable: "Servable", plan: Plan, _examples: Sequence[NDArray[Any]],
     level, home = cpu_level(), tensorflow_folder()
     with TemporaryDirectory() as place:
         work = Path(place)
-        precision = _save(servable, plan, work / "saved")
+        proof = _save(servable, plan, work / "saved")
         _compile(work, level, plan)
         header = (work / "net.h").read_text()
         (folder / FORMS).write_text(json.dumps(_output_sizes(header)))
         _link(work, home, folder / LIBRARY)
     pooled = header.count("intra_op_thread_pool()")
-    return {"precision": f"{precision}, for {level}", "threads": f"{pooled} operation{'s' * (pooled != 1)}"}
+    proof["precision"] += f", for {level}"
+    return {**proof, "threads": f"{pooled} operation{'s' * (pooled != 1)}"}
 
 
 def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str]) -> Runner:
@@ -191,14 +192,15 @@ def _check_forms(servable: "Servable", plan: Plan) -> None:
             raise EngineError(f"{plan}: expected inputs whose only open size is the batch. Received: {form}")
 
 
-def _save(servable: "Servable", plan: Plan, folder: Path) -> str:
-    """Write the SavedModel that is compiled, and say what shows its precision."""
+def _save(servable: "Servable", plan: Plan, folder: Path) -> dict[str, str]:
+    """Write the SavedModel that is compiled, and say what shows its precision and transformations."""
     from tfperf.engines.graph_types import prove_precision
     from tfperf.exports.meta_graph import read_meta_graph
 
     folder.mkdir()
-    servable.save(folder, plan.batch)
-    return prove_precision(read_meta_graph(folder).graph_def, plan.precision)
+    variant = servable.variant(plan.precision, plan.transformations)
+    variant.save(folder, plan.batch)
+    return {"precision": prove_precision(read_meta_graph(folder).graph_def, plan.precision), **variant.changes}
 
 
 def _compile(work: Path, level: str, plan: Plan) -> None:

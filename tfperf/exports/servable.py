@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import tensorflow as tf
 from keras.src.export.export_utils import get_input_signature  # what Model.export asks; it has no public name
 from numpy.typing import NDArray
 
-from tfperf.errors import ExportError
+from tfperf.errors import EngineError, ExportError
+from tfperf.exports.batch_norm import BatchNorms, Calls, calling, find_batch_norms, fold, fuse
+from tfperf.exports.freezing import with_constants
 from tfperf.exports.layer_policies import computing_in
 from tfperf.exports.signature import SIGNATURE_NAME, Signature, TensorForm, flat_arrays
 
@@ -31,6 +33,7 @@ class Servable:
         pack: from tensors, in the order of the signature, to the positional arguments that the net's call takes.
         call: from tensors, by keyword, to a dictionary of tensors. Called eagerly it runs eagerly (a SavedModel: its
             graph); in a tf.function it is traced. In float32, whatever the policy of the net.
+        changes: transformation -> what it did to make this, in words; see `variant`.
     """
 
     def __init__(
@@ -42,12 +45,14 @@ class Servable:
         keeps: Sequence[Any],
         net: Any = None,
         pack: Callable[[Sequence[Any]], list[Any]] = list,
+        changes: Mapping[str, str] | None = None,
     ) -> None:
         """Use one of the class methods instead.
 
         Args:
             keeps: what owns the variables and lookup tables that `call` uses.
         """
+        self.changes = dict(changes or {})
         self.name, self.signature, self.call, self.net, self.pack = name, signature, call, net, pack
         self._keeps = keeps
 
@@ -138,23 +143,35 @@ class Servable:
         signature = Signature(inputs=preprocess.signature.inputs, outputs=self.signature.outputs)
         return Servable(self.name, signature, call, keeps=[*self._keeps, *preprocess._keeps])
 
-    def in_precision(self, precision: str) -> "Servable":
-        """This, with its layers computing in float32, bfloat16 or float16; inputs and outputs keep their types.
+    def variant(self, precision: str = "float32", transformations: Sequence[str] = ()) -> "Servable":
+        """This, computed in another way; inputs and outputs keep their types, and the net stays as it is.
+
+        Args:
+            precision: float32, bfloat16 or float16, in which the layers compute.
+            transformations: of `tfperf.engines.TRANSFORMATIONS`; weights that they change are those of this moment.
 
         Raises:
-            ExportError: another precision than float32, and this is not a Keras net.
+            ExportError: what is asked for needs a Keras net, and this is none.
+            EngineError: a transformation would change nothing, or cannot be done.
+            ValueError: there is no such transformation.
         """
-        if precision == "float32":
-            return self
+        if unknown := set(transformations) - {"fold_batch_norm", "fuse_batch_norm", "constant_weights"}:
+            raise ValueError(f"expected transformations of tfperf. Received: {', '.join(sorted(unknown))}")
+        of_net = [one for one in transformations if one != "constant_weights"]
+        variant = self._of_net(precision, of_net) if of_net or precision != "float32" else self
+        return variant._of_constants() if "constant_weights" in transformations else variant
+
+    def batch_norms(self, precision: str = "float32") -> BatchNorms:
+        """Which batch normalizations of the net can be folded, and which fused, while it computes in a precision.
+
+        Raises:
+            ExportError: this is not a Keras net.
+        """
         if self.net is None:
-            raise ExportError(f"expected a Keras net to compute in {precision}; '{self.name}' is a graph in float32")
-        lower = _call_of(self.net, self.signature.inputs, self.pack, precision)
-        dtypes = {form.name: form.dtype for form in self.signature.outputs}
-
-        def call(**tensors: Any) -> dict[str, tf.Tensor]:
-            return {key: tf.cast(tensor, dtypes[key]) for key, tensor in lower(**tensors).items()}
-
-        return Servable(self.name, self.signature, call, keeps=self._keeps, net=self.net, pack=self.pack)
+            raise ExportError(f"expected a Keras net, for its batch normalizations; '{self.name}' is a graph")
+        call = _call_of(self.net, self.signature.inputs, self.pack, precision)
+        specs = {form.name: _spec(form, None) for form in self.signature.inputs}
+        return find_batch_norms(self.net, lambda: tf.function(call).get_concrete_function(**specs))
 
     def with_softmax(self) -> "Servable":
         """This, with each output as probabilities over its last axis.
@@ -220,12 +237,62 @@ class Servable:
         module.tables = [part for part in owned if isinstance(part, tf.saved_model.experimental.TrackableResource)]
         tf.saved_model.save(module, str(folder), signatures={SIGNATURE_NAME: traced})
 
+    def _of_net(self, precision: str, transformations: Sequence[str]) -> "Servable":
+        """The net in a precision, its batch normalizations transformed."""
+        if self.net is None and precision != "float32":
+            raise ExportError(f"expected a Keras net to compute in {precision}; '{self.name}' is a graph in float32")
+        changed, changes = self._transform_batch_norms(precision, transformations) if transformations else ({}, {})
+        inside = _call_of(self.net, self.signature.inputs, self.pack, precision, changed)
+        dtypes = {form.name: form.dtype for form in self.signature.outputs}
 
-def _call_of(net: keras.Model, inputs: Sequence[TensorForm], pack: Any, precision: str) -> Function:
-    """The net as a function of named tensors."""
+        def call(**tensors: Any) -> dict[str, tf.Tensor]:
+            return {key: tf.cast(tensor, dtypes[key]) for key, tensor in inside(**tensors).items()}
+
+        return Servable(self.name, self.signature, call, keeps=self._keeps, changes=changes)
+
+    def _transform_batch_norms(self, precision: str, transformations: Sequence[str]) -> tuple[Calls, dict[str, str]]:
+        """The calls of the layers that change, and what changes, in words."""
+        found = self.batch_norms(precision)
+        calls: dict[Any, Callable[..., Any]] = {}
+        changes = {}
+        if "fold_batch_norm" in transformations:
+            if not found.foldable:
+                raise EngineError(f"net '{self.name}' has no batch normalization that can be folded")
+            for layer, norm in found.foldable:
+                calls |= fold(layer, norm)
+            changes["fold_batch_norm"] = f"{len(found.foldable)} of {found.total} batch normalizations folded"
+        if "fuse_batch_norm" in transformations:
+            left = [norm for norm in found.fusable if norm not in calls]
+            if not left:
+                words = " left" if calls else ""
+                raise EngineError(f"net '{self.name}' has no batch normalization{words} that can be fused")
+            for norm in left:
+                calls |= fuse(norm)
+            changes["fuse_batch_norm"] = f"{len(left)} of {found.total} batch normalizations fused"
+        return calls, changes
+
+    def _of_constants(self) -> "Servable":
+        """This, its variables as constants."""
+        traced = self.trace()
+        if not traced.variables:
+            raise EngineError(f"net '{self.name}' has no variables that can become constants")
+        frozen, names = with_constants(traced, lower_control_flow=False), sorted(traced.structured_outputs)
+
+        def call(**tensors: Any) -> dict[str, tf.Tensor]:
+            answers = frozen(*(tensors[given.op.name] for given in frozen.inputs))
+            return dict(zip(names, answers, strict=True))
+
+        changes = {**self.changes, "constant_weights": f"{len(traced.variables)} variables became constants"}
+        return Servable(self.name, self.signature, call, keeps=[], changes=changes)
+
+
+def _call_of(
+    net: keras.Model, inputs: Sequence[TensorForm], pack: Any, precision: str, calls: Calls | None = None
+) -> Function:
+    """The net as a function of named tensors, with layers that do something else than their own calls."""
 
     def call(**tensors: Any) -> dict[str, tf.Tensor]:
-        with computing_in(net, precision):
+        with computing_in(net, precision), calling(calls or {}):
             answer = net(*pack([tensors[form.name] for form in inputs]), training=False)
         found = flat_arrays(answer, _output_names(net, answer))
         named = zip(_distinct([key for key, _ in found]), found, strict=True)

@@ -10,10 +10,11 @@ from pydantic import Field
 from tfperf.measure.devices import peak_device_memory, reset_peak_device_memory
 from tfperf.measure.value import Count, Value
 
-__all__ = ["MemoryPeak", "PeakMemory"]
+__all__ = ["MemoryPeak", "PeakMemory", "available_memory", "usable_memory"]
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
+_GROUP = Path("/sys/fs/cgroup")
 
 
 class MemoryPeak(Value):
@@ -63,3 +64,22 @@ def _process_peak() -> int:
     """Most resident memory in the life of the process, in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def usable_memory() -> int:
+    """Bytes that this process and others may use together: the machine's, cut by the control group's limit."""
+    return min(int(psutil.virtual_memory().total), _group_bytes("memory.max"))
+
+
+def available_memory() -> int:
+    """Bytes that a new process can have now: what is free on the machine, and in the control group."""
+    in_group = _group_bytes("memory.max") - _group_bytes("memory.current", otherwise=0)
+    return max(0, min(int(psutil.virtual_memory().available), in_group))
+
+
+def _group_bytes(name: str, otherwise: int = sys.maxsize) -> int:
+    """A figure of this process's control group; another where there is none, or no limit."""
+    try:
+        return int((_GROUP / name).read_text())
+    except (OSError, ValueError):  # "max"
+        return otherwise

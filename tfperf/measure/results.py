@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -23,7 +23,7 @@ from tfperf.measure.measurement import Measurement
 from tfperf.measure.value import Name, Text, Value
 from tfperf.measure.words import escape_unprintable
 
-__all__ = ["FORMAT", "VERSION", "Fact", "Result", "read_result", "write_result"]
+__all__ = ["FORMAT", "VERSION", "Fact", "Result", "read_document", "read_result", "write_result"]
 
 FORMAT: Literal["tfperf result"] = "tfperf result"
 """What the field `format` of every result file says."""
@@ -65,8 +65,11 @@ class Result(Value):
         return by_name
 
 
-def write_result(path: Path | str, result: Result) -> None:
-    """Write a result file, whole or not at all. Folders on the way are made.
+Kind = TypeVar("Kind", bound=Value)
+
+
+def write_result(path: Path | str, result: Value) -> None:
+    """Write a result, or another value that has a format and a version, whole or not at all. Folders are made.
 
     Raises:
         ResultFileError: the file cannot be written there.
@@ -87,11 +90,23 @@ def read_result(path: Path | str) -> Result:
         ResultFileError: the file is missing, too large, truncated, of another version, or not what tfperf
             writes. The message is one line.
     """
+    return read_document(path, Result)
+
+
+def read_document(path: Path | str, kind: type[Kind]) -> Kind:
+    """Read a file of `write_result`, strictly.
+
+    Args:
+        kind: what it must hold; its fields `format` and `version` have defaults.
+
+    Raises:
+        ResultFileError: as `read_result`.
+    """
     path = Path(path)
     content = _read_file(path)
-    _check_envelope(path, content)
+    _check_envelope(path, content, kind.model_fields["format"].default, kind.model_fields["version"].default)
     try:
-        result = Result.model_validate_json(content)
+        result = kind.model_validate_json(content)
     except ValidationError as error:
         raise ResultFileError(f"{_shown(path)} is not a valid result file: {_first_fault(error)}") from error
     missing = next(_fields_left_out(result), None)
@@ -116,22 +131,22 @@ def _read_file(path: Path) -> bytes:
         raise ResultFileError(f"cannot read the result file {_shown(path)}: {_reason(error)}") from error
 
 
-def _check_envelope(path: Path, content: bytes) -> None:
+def _check_envelope(path: Path, content: bytes, kind: str, wanted: int) -> None:
     """Refuse what is no JSON, no result file, or one of another version, before looking at the rest."""
     try:
         document = json.loads(content, object_pairs_hook=_without_twins)
     except (ValueError, RecursionError) as error:
         words = "it is nested too deeply" if isinstance(error, RecursionError) else _shown(error)
         raise ResultFileError(f"{_shown(path)} is not a result file: {words}") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ResultFileError(f"{_shown(path)} is not a result file: expected the format {FORMAT!r} in an object")
+    if not isinstance(document, dict) or document.get("format") != kind:
+        raise ResultFileError(f"{_shown(path)} is not a result file: expected the format {kind!r} in an object")
     version = document.get("version")
     if type(version) is not int:
         raise ResultFileError(f"{_shown(path)} is not a result file: expected a whole number as its version")
-    if version != VERSION:
-        age = "an older" if version < VERSION else "a newer"
+    if version != wanted:
+        age = "an older" if version < wanted else "a newer"
         raise ResultFileError(
-            f"{_shown(path)} was written by {age} tfperf: expected version {VERSION}, found {_shown(version)}; "
+            f"{_shown(path)} was written by {age} tfperf: expected version {wanted}, found {_shown(version)}; "
             "measure again with this version"
         )
 

@@ -7,8 +7,9 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from tfperf.engines.survey import Row, Survey, median_seconds
-from tfperf.measure import Doubt, Measurement, Verdict
+from tfperf.engines.survey import Survey
+from tfperf.engines.trial import Trial, median_seconds
+from tfperf.measure import Doubt, Verdict
 from tfperf.measure.results import Fact, Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
 from tfperf.report.tables import bare_table, with_notes
@@ -40,7 +41,7 @@ def speed_table(survey: Survey) -> Table:
             f"{survey.batch / row.measurement.interval.estimate:,.0f}",
             _speed_up(survey, baseline, row),
         )
-    notes = [f"{_label(row)}: {row.state}: {row.reason}" for row in survey.rows if row.measurement is None]
+    notes = [f"{_label(row)}: {row.status}: {row.reason}" for row in survey.trials if row.measurement is None]
     return with_notes(table, notes, _doubts(survey))
 
 
@@ -62,7 +63,7 @@ def cost_table(survey: Survey) -> Table:
             format_seconds(row.first_call_seconds or 0),
             format_seconds(row.load_seconds or 0),
             format_bytes(row.size) if row.size is not None else "-",
-            format_bytes(_memory(row.measurement)),
+            format_bytes(row.memory or 0),
             f"{row.cores_used:.1f}" if row.cores_used is not None else "-",
         )
     return table
@@ -77,7 +78,7 @@ def answer(survey: Survey) -> str:
     return "; ".join(sentences) or f"no plan ran at batch {survey.batch}"
 
 
-def _fastest_words(survey: Survey, rows: Sequence[Row], among: str) -> str:
+def _fastest_words(survey: Survey, rows: Sequence[Trial], among: str) -> str:
     best, baseline = min(rows, key=median_seconds), _baseline(survey)
     words = f"fastest {among} at batch {survey.batch}: {best.plan}, {format_seconds(median_seconds(best))} a call"
     if survey.comparison is None or baseline is None or best is baseline:
@@ -109,7 +110,7 @@ def _doubts(survey: Survey) -> list[tuple[str, str]]:
     return lines
 
 
-def _label(row: Row) -> str:
+def _label(row: Trial) -> str:
     """Its plan without what the whole table has in common."""
     return str(row.plan.model_copy(update={"threads": None, "batch": None})).replace(",", "")
 
@@ -157,7 +158,7 @@ def _draw(axes: Axes, survey: Survey, title: str) -> None:
 
 def survey_result(name: str, surveys: Sequence[Survey]) -> Result:
     """What is kept of surveys: measurements, ratios, agreements, and each plan's facts under the plan's name."""
-    rows = [row for survey in surveys for row in survey.rows]
+    rows = [row for survey in surveys for row in survey.trials]
     return Result(
         name=name,
         measurements=tuple(
@@ -170,9 +171,9 @@ def survey_result(name: str, surveys: Sequence[Survey]) -> Result:
     )
 
 
-def _facts(row: Row) -> dict[str, Fact]:
+def _facts(row: Trial) -> dict[str, Fact]:
     values: dict[str, Fact | None] = {
-        "state": str(row.state),
+        "status": str(row.status),
         "reason": row.reason or None,
         "bytes on disk": row.size,
         "load seconds": row.load_seconds,
@@ -183,17 +184,12 @@ def _facts(row: Row) -> dict[str, Fact]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _baseline(survey: Survey) -> Row | None:
+def _baseline(survey: Survey) -> Trial | None:
     by_engine = {row.plan.engine: row for row in reversed(survey.ran) if row.plan.precision == "float32"}
     return next((by_engine[name] for name in USUAL if name in by_engine), next(iter(survey.ran), None))
 
 
-def _speed_up(survey: Survey, baseline: Row | None, row: Row) -> str:
+def _speed_up(survey: Survey, baseline: Trial | None, row: Trial) -> str:
     if survey.comparison is None or baseline is None or row is baseline:
         return "1"
     return format_ratio(survey.comparison.ratio(baseline.name, row.name).interval)
-
-
-def _memory(measurement: Measurement) -> int:
-    """What the process has grown by since before the engine was imported, in bytes."""
-    return max(0, measurement.memory.resident - measurement.memory.resident_before)

@@ -1,0 +1,185 @@
+"""Plans side by side: whatever some of them do, the others are checked and measured as if they were alone."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import pytest
+
+from tfperf.engines import Plan
+from tfperf.engines.child import TrialError
+from tfperf.engines.launching import Launcher
+from tfperf.engines.side_by_side import (
+    Examples,
+    answers_vary,
+    checked_trial,
+    failed_trial,
+    measure_in_turns,
+)
+from tfperf.engines.trial import Status, median_seconds
+from tfperf.exports.servable import Servable
+
+BATCH = 4
+
+GIVE_UP = "; its process was ended"
+
+BAD = {
+    "wrong": (Status.WRONG, "wrong answers: wrong DISAGREES: relative error 0.01, tolerance 0.0001"),
+    "memory_of_one": (Status.WRONG, "wrong answers: memory_of_one DISAGREES: relative error "),
+    "nan": (Status.WRONG, "wrong answers: nan: an output is not a finite number, or its shape differs"),
+    "raises": (Status.REFUSED, "raises: RuntimeError: no such [31m operation"),
+    "odd_proof": (Status.REFUSED, "odd_proof: its proof.precision: Value error, expected printable characters only"),
+    "no_module": (Status.REFUSED, "no_module: ModuleNotFoundError: No module named 'no_such_module'"),
+    "hang_in_build": (Status.TIMED_OUT, f"hang_in_build: no answer within 2 s{GIVE_UP}"),
+    "hang_in_call": (Status.TIMED_OUT, f"hang_in_call: no answer within 2 s{GIVE_UP}"),
+    "hog": (Status.OUT_OF_MEMORY, f"hog: took more than 0.5 GiB of memory{GIVE_UP}"),
+    "hog_child": (Status.OUT_OF_MEMORY, f"hog_child: took more than 0.5 GiB of memory{GIVE_UP}"),
+    "exits": (Status.CRASHED, "exits: its process ended with exit code 7:  [31mout of luck"),
+    "segfault": (Status.CRASHED, "segfault: its process was killed by SIGSEGV"),
+}
+GOOD = ("honest", "equal", "forker", "spinner_child", "flood")
+
+
+@pytest.fixture
+def launcher(dense, planted, tmp_path):
+    """A function from limits to a launcher for the dense net, whose conversion is known."""
+    servable, origin, cache = dense
+    with contextlib.ExitStack() as stack:
+        yield lambda **limits: stack.enter_context(Launcher(servable, origin, tmp_path, cache=cache, **limits))
+
+
+@pytest.fixture
+def examples(dense, tmp_path):
+    return Examples.store(tmp_path, dense[0], BATCH)
+
+
+def tried(several, plan, examples):
+    """The trial of a plan after its answers were checked, with its work if they were right."""
+    try:
+        process, loaded = several.start(plan)
+        return checked_trial(process, loaded, examples), process.work(examples.batch)
+    except TrialError as error:
+        return failed_trial(plan, examples.batch, error), None
+
+
+def test_bad_plans_have_their_reason_and_the_others_are_measured(launcher, examples, planted):
+    planted.set(bytes=2**24)
+    plans = [Plan(engine=engine) for engine in (*GOOD[:2], *BAD, *GOOD[2:])]
+    with launcher(memory_limit=2**29) as several, launcher(deadline=2.0) as impatient, ThreadPoolExecutor(3) as pool:
+
+        def try_it(plan):
+            return tried(impatient if plan.engine.startswith("hang") else several, plan, examples)
+
+        found = list(pool.map(try_it, plans))
+        assert [trial.plan for trial, _ in found] == plans
+        for trial, work in found:
+            assert trial.reason.isprintable()
+            if (engine := trial.plan.engine) in BAD:
+                status, reason = BAD[engine]
+                assert (trial.status, trial.reason[: len(reason)]) == (status, reason)
+                assert trial.agreement is None
+                assert work is None
+        ran = [(trial, work) for trial, work in found if work is not None]
+        assert [trial.plan.engine for trial, _ in ran] == list(GOOD)
+        measured, comparison = measure_in_turns(ran[:2], time_limit=0.5)
+        for trial in measured:
+            assert trial.status is Status.RAN
+            assert trial.agreement.passed
+            assert trial.load_seconds > 0
+            assert trial.measurement.first_call_seconds == trial.first_call_seconds >= 0.0002
+            assert median_seconds(trial) >= 0.0002
+            assert 0.1 < trial.cores_used <= 1.01
+        assert [one.name for one in comparison.measurements] == ["honest, batch 4", "equal, batch 4"]
+    assert planted.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("engine", "status", "words"),
+    [
+        ("exits", Status.CRASHED, "exits: its process ended with exit code 7"),
+        ("hang_in_call", Status.TIMED_OUT, "hang_in_call: no answer within 2 s"),
+        ("grows", Status.OUT_OF_MEMORY, "grows: took more than 0.391 GiB of memory"),
+    ],
+)
+def test_a_plan_that_fails_while_it_is_measured_fails_alone(engine, status, words, launcher, examples, planted):
+    planted.set(calls=20, bytes=2**26)  # three of which are checked
+    plans = [Plan(engine=name) for name in ("honest", engine, "slower")]
+    with launcher(memory_limit=400 * 2**20) as several:
+        runs = [tried(several, plan, examples) for plan in plans]
+        runs[1][1]._process.child._deadline = 2.0
+        assert [trial.status for trial, _ in runs] == [Status.RAN] * 3
+        (first, failed, last), comparison = measure_in_turns(runs, time_limit=1.0)
+    assert (failed.status, failed.plan, failed.batch) == (status, plans[1], BATCH)
+    assert failed.reason.startswith(words)
+    assert failed.measurement is None
+    assert [first.plan, last.plan] == plans[::2]
+    assert comparison.measurements == (first.measurement, last.measurement)
+    assert median_seconds(last) >= 1.03 * 0.0002
+    assert planted.nothing_left()
+
+
+def test_one_plan_or_none_is_compared_with_nothing(launcher, examples, planted):
+    assert measure_in_turns([], time_limit=0.2) == ([], None)
+    planted.set(calls=6)
+    with launcher() as several:
+        (trial,), comparison = measure_in_turns([tried(several, Plan(engine="honest"), examples)], time_limit=0.2)
+        assert comparison is None
+        assert trial.measurement.name == trial.name == "honest, batch 4"
+        assert trial.memory > 0
+        (trial,), comparison = measure_in_turns([tried(several, Plan(engine="exits"), examples)], time_limit=0.2)
+        assert (comparison, trial.status) == (None, Status.CRASHED)
+
+
+@pytest.mark.parametrize(("batch", "rows"), [(1, 8), (3, 9), (4, 8), (8, 16), (100, 200)])
+def test_answers_are_checked_on_several_batches(batch, rows, dense, tmp_path):
+    servable, _, _ = dense
+    stored = Examples.store(tmp_path, servable, batch, seed=3)
+    with np.load(stored.inputs) as inputs, np.load(stored.reference) as reference:
+        assert inputs["0"].shape == (rows, 8)
+        np.testing.assert_allclose(reference["0"], servable.reference([inputs["0"]])[0], rtol=1e-5, atol=1e-6)
+        again = Examples.store(tmp_path / "..", servable, batch, seed=4)
+        with np.load(again.inputs) as others:
+            assert not np.array_equal(inputs["0"], others["0"])
+
+
+def test_inputs_that_are_given_are_kept_and_no_two_batches_are_alike(dense, tmp_path):
+    servable, _, _ = dense
+    (given,) = servable.signature.random_inputs(2)
+    for batch in (1, 2, 4):
+        with np.load(Examples.store(tmp_path, servable, batch, [given]).inputs) as inputs:
+            found = inputs["0"].reshape(-1, batch, 8)
+        assert {row.tobytes() for row in found.reshape(-1, 8)} == {row.tobytes() for row in given}
+        np.testing.assert_array_equal(found[0], given[np.arange(batch) % 2])
+        assert not np.array_equal(found[0], found[1])
+    with pytest.raises(ValueError, match="expected the input x"):
+        Examples.store(tmp_path, servable, 2, [given[:, :5]])
+
+
+def test_inputs_enough_are_taken_as_they_are(dense, tmp_path):
+    (given,) = dense[0].signature.random_inputs(20)
+    with np.load(Examples.store(tmp_path, dense[0], 1, [given]).inputs) as inputs:
+        np.testing.assert_array_equal(inputs["0"], given[:8])
+
+
+def test_a_memory_of_one_is_found_with_two_rows(dense, launcher, planted, tmp_path):
+    (given,) = dense[0].signature.random_inputs(2)
+    with launcher() as several:
+        for batch in (1, 2):
+            stored = Examples.store(tmp_path, dense[0], batch, [given])
+            trial, _ = tried(several, Plan(engine="memory_of_one"), stored)
+            assert trial.status is Status.WRONG
+
+
+@pytest.mark.parametrize(("initializer", "vary"), [("glorot_uniform", True), ("zeros", False)])
+def test_whether_answers_vary(initializer, vary):
+    layer = keras.layers.Dense(3, kernel_initializer=initializer, bias_initializer="ones")
+    assert answers_vary(Servable.from_net(keras.Sequential([keras.Input((4,)), layer]))) is vary
+
+
+def test_a_reason_is_one_printable_line():
+    trial = failed_trial(Plan(engine="onnx"), 2, TrialError(Status.CRASHED, "\x1b[31mno\nluck\u202e" + "x" * 5000))
+    assert trial.reason.startswith(" [31mno luck xxx")
+    assert len(trial.reason) == 4000
+    assert (trial.status, trial.name) == (Status.CRASHED, "onnx, batch 2")
+    assert (trial.memory, trial.examples_per_second) == (None, 0)

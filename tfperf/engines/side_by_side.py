@@ -1,0 +1,172 @@
+"""Plans of one net, each in a process of its own: checked, then measured in turns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from tfperf.engines.batches import batched, in_batches
+from tfperf.engines.child import TrialError
+from tfperf.engines.plan import Plan
+from tfperf.engines.process import EngineProcess, Loaded, Work, store_arrays
+from tfperf.engines.trial import Status, Trial
+from tfperf.exports.servable import Servable
+from tfperf.exports.signature import Signature
+from tfperf.measure import Comparison, Measurement, Progress, compare, measure
+
+__all__ = ["ROWS", "Examples", "answers_vary", "checked_trial", "failed_trial", "measure_in_turns", "measured_trial"]
+
+ROWS = 8
+"""Rows that an engine's answers are checked on, at least, and two batches: one alone could be remembered."""
+
+
+class Examples(NamedTuple):
+    """What plans are checked with at one batch size, in files of `store_arrays`."""
+
+    batch: int
+    inputs: Path
+    reference: Path
+
+    @classmethod
+    def store(
+        cls, folder: Path, servable: Servable, batch: int, given: Sequence[NDArray[Any]] | None = None, seed: int = 0
+    ) -> "Examples":
+        """Write the inputs given, cut or repeated, or random ones, and what the net answers in float32.
+
+        Args:
+            given: one array for each input, (rows, ...); of two rows or more, so that not all answers are alike.
+
+        Raises:
+            ValueError: the net does not take these inputs.
+        """
+        rows = batch * max(2, -(-ROWS // batch))
+        arrays = servable.signature.examples(rows, given, seed)
+        if given is not None:
+            arrays = _each_batch_later(servable.signature, arrays, batch)
+
+        def answers(*arrays: Any) -> Any:
+            return servable.reference(arrays)
+
+        reference = in_batches(answers, servable.signature, arrays, batch)
+        return cls(
+            batch,
+            store_arrays(folder / f"inputs{batch}.npz", arrays),
+            store_arrays(folder / f"reference{batch}.npz", reference),
+        )
+
+
+def answers_vary(servable: Servable) -> bool:
+    """Whether two random inputs have different answers. Those of a deep net with fresh weights may be all alike."""
+    answers = servable.reference(servable.signature.random_inputs(2))
+    pairs = [answer for answer in answers if answer.shape[:1] == (2,)]  # none of a net whose batch is fixed
+    return not pairs or any(not np.allclose(one, other, rtol=1e-4, atol=0.0) for one, other in pairs)
+
+
+def checked_trial(
+    process: EngineProcess,
+    loaded: Loaded,
+    examples: Examples,
+    *,
+    tolerance: float | None = None,
+    same_top1: bool = False,
+) -> Trial:
+    """The trial of a plan whose process answers rightly; nothing is measured yet.
+
+    Args:
+        tolerance, same_top1: as `check_runner` takes them.
+
+    Raises:
+        TrialError: it answers wrongly, its process died or hung, or its proof is none.
+    """
+    agreement, first_call_seconds = process.check(*examples, tolerance=tolerance, same_top1=same_top1)
+    try:
+        return Trial(
+            plan=process.plan,
+            batch=examples.batch,
+            status=Status.RAN,
+            proof=loaded.proof,
+            size=loaded.size,
+            load_seconds=loaded.load_seconds,
+            first_call_seconds=first_call_seconds,
+            agreement=agreement,
+        )
+    except ValidationError as error:  # an engine of another package may say anything
+        (first, *_) = error.errors()
+        where = ".".join(map(str, first["loc"]))
+        raise TrialError(Status.REFUSED, f"{process.plan}: its {where}: {first['msg']}") from error
+
+
+def failed_trial(plan: Plan, batch: int, error: TrialError) -> Trial:
+    """The trial of a plan that does not run."""
+    return Trial(plan=plan, batch=batch, status=error.status, reason=printable(str(error)))
+
+
+def measured_trial(trial: Trial, work: Work, measurement: Measurement) -> Trial:
+    """A trial with what was measured of its work."""
+    first_call = {"first_call_seconds": trial.first_call_seconds}  # which the check of the answers made
+    found = {"measurement": measurement.model_copy(update=first_call), "cores_used": work.cores_used}
+    return trial.model_copy(update=found)
+
+
+def measure_in_turns(
+    runs: Sequence[tuple[Trial, Work]], time_limit: float, on_progress: Callable[[Progress], None] | None = None
+) -> tuple[list[Trial], Comparison | None]:
+    """Measure the work of trials side by side.
+
+    A process that dies or hangs meanwhile makes its trial a failed one, and the others are measured again.
+
+    Args:
+        time_limit: seconds of measuring.
+
+    Returns:
+        The trials in their order, and the comparison of those that were measured, under their names; None: they are
+        fewer than two.
+    """
+    trials = {trial.name: trial for trial, _ in runs}
+    works = {trial.name: work for trial, work in runs}
+    while works:
+        try:
+            found = _compared(works, time_limit, on_progress)
+        except TrialError:
+            for name, work in list(works.items()):
+                if work.failure is not None:
+                    trials[name] = failed_trial(trials[name].plan, trials[name].batch, work.failure)
+                    del works[name]
+            continue
+        measurements = found.measurements if isinstance(found, Comparison) else (found,)
+        for (name, work), measurement in zip(works.items(), measurements, strict=True):
+            trials[name] = measured_trial(trials[name], work, measurement)
+        if isinstance(found, Measurement):
+            break
+        kept = tuple(trials[name].measurement for name in works)
+        return list(trials.values()), found.model_copy(update={"measurements": kept})
+    return list(trials.values()), None
+
+
+def _compared(
+    works: Mapping[str, Any], time_limit: float, on_progress: Callable[[Progress], None] | None
+) -> Comparison | Measurement:
+    if len(works) > 1:
+        return compare(works, time_limit=time_limit, on_progress=on_progress)
+    ((name, work),) = works.items()
+    return measure(work, name=name, time_limit=time_limit, on_progress=on_progress)
+
+
+def _each_batch_later(signature: Signature, arrays: Sequence[NDArray[Any]], batch: int) -> tuple[NDArray[Any], ...]:
+    """Each batch turned by a row more than the one before: all are alike where few rows were repeated."""
+
+    def turned(array: NDArray[Any]) -> NDArray[Any]:
+        index = np.arange(len(array))
+        return np.asarray(array[index // batch * batch + (index + index // batch) % batch])
+
+    return tuple(
+        turned(array) if batched(form) else array for form, array in zip(signature.inputs, arrays, strict=True)
+    )
+
+
+def printable(words: str) -> str:
+    """Words as a file of results takes them."""
+    return "".join(letter if letter.isprintable() else " " for letter in words)[:4000]

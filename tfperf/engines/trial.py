@@ -1,0 +1,64 @@
+"""What became of one plan with one batch size."""
+
+from enum import StrEnum
+
+from pydantic import Field
+
+from tfperf.engines.plan import Plan
+from tfperf.measure import Agreement, Measurement
+from tfperf.measure.value import Count, Name, Text, Value
+
+__all__ = ["Status", "Trial", "median_seconds"]
+
+
+class Status(StrEnum):
+    """How far a plan came."""
+
+    RAN = "ran"
+    MISSING = "not installed"
+    REFUSED = "refused"
+    WRONG = "wrong answers"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed out"
+    OUT_OF_MEMORY = "out of memory"
+    NOT_TRIED = "not tried"
+
+
+class Trial(Value):
+    """One plan with one batch size: what it took to run it, whether it answers rightly, and how fast it is."""
+
+    plan: Plan
+    batch: int = Field(ge=1)
+    status: Status
+    reason: Text = Field(default="", description="why it did not run")
+    command: Text = Field(default="", description="that runs it alone")
+    proof: dict[Name, Text] = Field(default_factory=dict, description="what shows that the plan took effect")
+    size: Count | None = Field(default=None, description="bytes on disk of what the engine loads; None: nothing")
+    load_seconds: float | None = Field(default=None, ge=0, description="for importing the engine and loading the net")
+    first_call_seconds: float | None = Field(default=None, ge=0)
+    agreement: Agreement | None = None
+    accuracy: float | None = Field(default=None, ge=0, le=1, description="share of the labels that it finds")
+    measurement: Measurement | None = None
+    cores_used: float | None = Field(default=None, ge=0, description="processors busy on average while it ran")
+
+    @property
+    def name(self) -> str:
+        """Of its measurement: the plan, with the batch size."""
+        return str(self.plan.model_copy(update={"batch": self.batch}))
+
+    @property
+    def examples_per_second(self) -> float:
+        """At the median; 0 for a plan that did not run."""
+        return self.batch / median_seconds(self)
+
+    @property
+    def memory(self) -> int | None:
+        """What its process has grown by since before the engine was imported, in bytes; None: it did not run."""
+        if self.measurement is None:
+            return None
+        return max(0, self.measurement.memory.resident - self.measurement.memory.resident_before)
+
+
+def median_seconds(trial: Trial) -> float:
+    """Of a call; infinite for a plan that did not run."""
+    return trial.measurement.interval.estimate if trial.measurement else float("inf")
