@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tfperf.exports import export, verify
     from tfperf.measure import Agreement, Benchmark, Comparison, Measurement, Ratio, Verdict, check_agreement, compare
     from tfperf.nets import get_net
+    from tfperf.tuning import Tuned, load_deployed, tune
 
 __all__ = [
     "Agreement",
@@ -24,12 +25,15 @@ __all__ = [
     "Ratio",
     "Recipe",
     "TfperfError",
+    "Tuned",
     "Verdict",
     "check_agreement",
     "compare",
     "export",
     "get_net",
     "load",
+    "load_deployed",
+    "tune",
     "verify",
 ]
 
@@ -41,6 +45,9 @@ _HOMES = {
     "export": "exports",
     "get_net": "nets",
     "load": "data",
+    "load_deployed": "tuning",
+    "Tuned": "tuning",
+    "tune": "tuning",
     "verify": "exports",
 }
 """Public name -> the room it is loaded from; the others come from `measure`."""

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
-COMMANDS = ("list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify", "engines")
+COMMANDS = (
+    "list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify", "engines", "tune", "report",
+)  # fmt: skip
 
 
 def test_help_names_every_command(tfperf_command):

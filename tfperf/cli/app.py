@@ -24,7 +24,10 @@ def _help_without_command(context: typer.Context) -> None:
         print(context.get_help())
 
 
-for _command in ("list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify", "engines"):
+for _command in (
+    "list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify",
+    "engines", "tune", "report",
+):  # fmt: skip
     importlib.import_module(f"tfperf.cli.{_command}_command").register(app)
 
 
@@ -37,8 +40,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except TfperfError as error:
         _fail(str(error))
     except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    if code == INTERRUPTED:  # typer returns it, too
         print("tfperf: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
     sys.exit(code or 0)
 
 

@@ -21,10 +21,15 @@ def register(app: typer.Typer) -> None:
         ],
         batch: Annotated[str, typer.Option(metavar="SIZES", help="Batch sizes, as 1,32.")] = "1",
         threads: Annotated[
-            str | None, typer.Option(metavar="NUMBERS", help="Threads, as 1,2. Left out: 1, and one for each core.")
+            str | None,
+            typer.Option(metavar="NUMBERS", help="As 1,2, or default: each engine's own. Left out: 1, and all cores."),
         ] = None,
         engine: Annotated[str, typer.Option(metavar="NAMES", help="Only these, as litert,onnx.")] = "all",
         precision: Annotated[str, typer.Option(metavar="NAMES", help="As float32,int8; or all.")] = "float32",
+        transform: Annotated[str, typer.Option(metavar="NAMES", help="Of the net, as fold_batch_norm.")] = "none",
+        tolerance: Annotated[
+            float | None, typer.Option(min=0, help="Largest error of an answer; left out: that of its precision.")
+        ] = None,
         inputs: Annotated[
             Path | None,
             typer.Option(metavar="FILE.npz", help="Inputs by name, cut or repeated to the batch. Left out: random."),
@@ -45,8 +50,12 @@ def register(app: typer.Typer) -> None:
         from tfperf.cli.steps import Steps
         from tfperf.cli.words import chosen_from, error_words, whole_numbers
         from tfperf.cores import usable_cores
-        from tfperf.engines import ENGINES, PRECISIONS, Plan
-        from tfperf.engines.survey import Model, survey
+        from tfperf.engines import PRECISIONS, TRANSFORMATIONS, Plan
+        from tfperf.engines.catalog import known_engines
+        from tfperf.engines.plan import thread_words
+        from tfperf.engines.process import Origin
+        from tfperf.engines.side_by_side import ROWS
+        from tfperf.engines.survey import survey
         from tfperf.exports import open_model, read_inputs
         from tfperf.files import why_not_writable
         from tfperf.measure.results import write_result
@@ -54,14 +63,17 @@ def register(app: typer.Typer) -> None:
         from tfperf.report.plots import save
 
         batches = whole_numbers("--batch", batch)
-        counts = whole_numbers("--threads", threads or ("1" if usable_cores() == 1 else f"1,{usable_cores()}"))
-        names = chosen_from([known.name for known in ENGINES], "--engine", engine)
+        counts: tuple[int | None, ...] = (None,)
+        if threads != "default":
+            counts = whole_numbers("--threads", threads or ("1" if usable_cores() == 1 else f"1,{usable_cores()}"))
+        changes = () if transform == "none" else chosen_from(TRANSFORMATIONS, "--transform", transform)
+        names = chosen_from([known.name for known in known_engines()], "--engine", engine)
         precisions = chosen_from(PRECISIONS, "--precision", precision)
-        if not any(one in known.precisions for known in ENGINES if known.name in names for one in precisions):
+        if not any(one in known.precisions for known in known_engines() if known.name in names for one in precisions):
             raise typer.BadParameter(f"none of {', '.join(names)} has {', '.join(precisions)}")
         servable = open_model(model, signature=signature, seed=seed)
         given = read_inputs(inputs, servable.signature) if inputs is not None else None
-        examples = {size: servable.signature.examples(size, given, seed) for size in batches}
+        examples = {size: servable.signature.examples(max(ROWS, 2 * size), given, seed) for size in batches}
         target = json or Path("results", f"engines_{servable.name}.json")
         if target.suffix == ".png":
             raise typer.BadParameter(f"expected a .json file for --json, its picture beside it. Received: {target}")
@@ -72,8 +84,14 @@ def register(app: typer.Typer) -> None:
         for count in counts:
             plans = {
                 size: [
-                    Plan(engine=known.name, precision=one, threads=count, batch=size if known.fixed_batch else None)
-                    for known in ENGINES
+                    Plan(
+                        engine=known.name,
+                        precision=one,
+                        threads=count,
+                        batch=size if known.fixed_batch else None,
+                        transformations=changes,
+                    )
+                    for known in known_engines()
                     if known.name in names
                     for one in precisions
                     if one in known.precisions
@@ -81,13 +99,14 @@ def register(app: typer.Typer) -> None:
                 for size in batches
             }
             try:
-                with Steps(f"{count} thread{'s' * (count > 1)}") as steps:
+                with Steps(thread_words(count)) as steps:
                     found = survey(
                         servable,
-                        Model(model, signature, seed),
+                        Origin(model, signature, seed),
                         plans,
                         examples,
                         representative=given,
+                        tolerance=tolerance,
                         time_limit=time_limit,
                         on_step=steps.begin,
                         on_progress=steps.show,

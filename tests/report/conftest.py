@@ -1,0 +1,64 @@
+"""Fixtures of tests/report: made-up outcomes of searches, and a browser."""
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BROWSER = "chromium"
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--enable-logging=stderr",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def outcomes():
+    """The module outcomes.py: test files never import one another, pytest imports each by its path."""
+    spec = importlib.util.spec_from_file_location("tfperf_tests_outcomes", Path(__file__).with_name("outcomes.py"))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def made_up(outcomes, measured, environment):
+    """A function that makes an outcome of outcomes.py by its name."""
+    return lambda case: outcomes.CASES[case](measured, environment)
+
+
+@pytest.fixture
+def browse(tmp_path):
+    """A function that opens a page in a headless browser, with flags, and gives what it printed and complained of."""
+    if shutil.which(BROWSER) is None:
+        pytest.skip(f"no {BROWSER} on the PATH")
+
+    def browse(html, *flags):
+        (tmp_path / "shown.html").write_text(html)
+        command = [BROWSER, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", *flags]
+        environment = os.environ | {"HOME": str(tmp_path)}
+        with subprocess.Popen(
+            [*command, (tmp_path / "shown.html").as_uri()],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                printed, complaints = process.communicate(timeout=120)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == 0, complaints
+        return printed, [line for line in complaints.splitlines() if "CONSOLE" in line]
+
+    return browse

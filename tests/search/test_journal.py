@@ -1,0 +1,186 @@
+"""What a search has finished, on disk."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tfperf.engines.trial import Status
+from tfperf.errors import SearchError
+from tfperf.search.journal import Journal, Round, journal_folder
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "tune" / "a"
+
+
+@pytest.fixture
+def trials(tried):
+    return [tried("onnx", threads=1), tried("litert", status=Status.WRONG), tried("xla_aot", batch=4)]
+
+
+def test_trials_are_there_again(place, trials):
+    journal = Journal(place)
+    for trial in trials:
+        journal.add(trial)
+    again = Journal(place)
+    assert len(again) == len(journal) == 3
+    for trial in trials:
+        assert journal.trial(trial.name) == again.trial(trial.name) == trial
+    assert again.trial("graph, batch 1") is None
+    assert not list(place.glob("*.part"))
+
+
+def test_a_trial_is_kept_once(place, trials, tried):
+    journal = Journal(place)
+    journal.add(trials[0])
+    journal.add(later := tried("onnx", 2e-3, threads=1))
+    assert Journal(place).trial(later.name) == later
+    assert len(list(place.iterdir())) == len(Journal(place)) == 1
+
+
+def test_rounds_are_there_again_by_stage_and_names(place, trials, compared):
+    names = [trials[0].name, trials[2].name]
+    finished = Round(trials=tuple(trials), comparison=compared(dict.fromkeys(names, 1e-3)))
+    Journal(place).add_round("final", names, finished)
+    journal = Journal(place)
+    assert journal.round("final", names) == journal.round("final", names[::-1]) == finished
+    assert journal.round("confirmation", names) is None
+    assert journal.round("final", names[:1]) is None
+    journal.add_round("round", names, alone := Round(trials=(trials[1],), comparison=None))
+    assert Journal(place).round("round", names) == alone
+    assert len(Journal(place)) == 0
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda file: file.write_bytes(file.read_bytes()[:-20]),
+        lambda file: file.write_bytes(b""),
+        lambda file: file.write_bytes(b"\xff\x00"),
+        lambda file: file.write_text(json.dumps({**json.loads(file.read_text()), "batch": "1"})),
+        lambda file: (file.unlink(), file.mkdir()),
+    ],
+    ids=["cut", "empty", "no text", "mistyped", "folder"],
+)
+def test_what_cannot_be_read_counts_as_not_done(place, trials, spoil, compared):
+    journal = Journal(place)
+    for trial in trials:
+        journal.add(trial)
+    journal.add_round("final", ["a", "b"], Round(trials=(), comparison=compared({"a": 1.0, "b": 1.0})))
+    (file,) = (file for file in place.glob("trial-*") if json.loads(file.read_text())["plan"]["engine"] == "litert")
+    spoil(file)
+    (final,) = place.glob("final-*")
+    final.write_text("{")
+    again = Journal(place)
+    assert [again.trial(trial.name) for trial in trials] == [trials[0], None, trials[2]]
+    assert again.round("final", ["a", "b"]) is None
+
+
+def test_everything_is_forgotten(place, trials):
+    journal = Journal(place)
+    journal.add(trials[0])
+    journal.add_round("final", ["a"], Round(trials=(), comparison=None))
+    journal.discard()
+    assert len(journal) == len(Journal(place)) == 0
+    assert journal.round("final", ["a"]) is None
+    journal.add(trials[1])
+    assert Journal(place).trial(trials[1].name) == trials[1]
+
+
+def test_the_folder_is_of_one_net_question_and_machine(place, asked, environment):
+    def folder(*fingerprints, **fields):
+        return journal_folder(fingerprints or ("net", "array"), asked(**fields), environment)
+
+    same = folder()
+    assert same == folder()
+    assert same.parent == place.parent
+    assert folder(time_limit=7.0) == same  # with more time the same search goes on
+    others = [folder("net"), folder("array", "net"), folder("net", "array", "more"), folder("net2", "array")]
+    others += [folder(tolerance=1e-3), folder(threads=(1, 2)), folder(engines=("honest",)), folder(batches=(2,))]
+    others += [
+        folder(objectives=("size",)),
+        folder(accuracy_drop=0.1),
+        folder(trial_seconds=9.0),
+        folder(same_top1=True),
+    ]
+    assert len({same, *others}) == 1 + len(others)
+
+    def elsewhere(**changes):
+        return journal_folder(("net", "array"), asked(), environment.model_copy(update=changes))
+
+    assert elsewhere(git_revision="0123456789ab+", frequency_governor="powersave", accelerators=("a",)) == same
+    packages = environment.packages | {"keras": "0.1"}
+    changed = [
+        elsewhere(packages=packages),
+        elsewhere(usable_cores=99),
+        elsewhere(cpu="another"),
+        elsewhere(python="2"),
+    ]
+    assert len({same, *changed}) == 5
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from tfperf.errors import SearchError
+from tfperf.search.journal import Journal
+try:
+    with Journal(Path(sys.argv[1])).held():
+        print("held", flush=True)
+        sys.stdin.read()
+except SearchError as error:
+    print(error)
+"""
+
+
+@pytest.fixture
+def hold(place):
+    """A function that starts a process which wants to hold the journal until its input ends."""
+    started = []
+
+    def hold():
+        command = [sys.executable, "-c", HOLD, str(place)]
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.communicate(timeout=60)
+
+
+REFUSED = "this net is being tuned by another process; wait for it, or end it"
+
+
+def test_only_one_process_searches_for_the_same(place, hold):
+    with Journal(place).held():
+        assert hold().communicate(timeout=60)[0] == f"{REFUSED}\n"
+    process = hold()
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(SearchError, match=f"^{REFUSED}$"), Journal(place).held():
+        pytest.fail("two at once")
+    process.kill()  # as the kernel ends it, its lock goes too
+    process.wait(60)
+    with Journal(place).held():
+        pass
+
+
+def test_what_forgets_everything_is_still_alone(place, hold, trials):
+    journal = Journal(place)
+    with journal.held():
+        journal.add(trials[0])
+        journal.discard()
+        journal.add(trials[1])
+        assert hold().communicate(timeout=60)[0] == f"{REFUSED}\n"
+    assert len(Journal(place)) == 1
+
+
+def test_a_lock_ends_with_an_error_too(place, hold):
+    with pytest.raises(ZeroDivisionError), Journal(place).held():
+        raise ZeroDivisionError
+    with Journal(place).held():
+        pass

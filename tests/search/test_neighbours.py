@@ -1,0 +1,175 @@
+"""Which plans are looked at next, for made-up costs over the whole space."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfperf.engines.catalog import ENGINES
+from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Plan
+from tfperf.search.neighbours import BEHIND, Champions
+from tfperf.search.question import Question
+from tfperf.search.space import Space
+
+EVERY = tuple(engine.name for engine in ENGINES)
+SAME_PARTS = ("graph", "xla", "saved_model", "c_api", "litert", "onnx", "openvino")
+"""Engines of which those of one kind take the same precisions and transformations."""
+
+
+def space_of(engines=EVERY, threads=(1, 2, 4), **fields):
+    applicable = fields.pop("applicable", TRANSFORMATIONS)
+    fields = {"tolerance": 0.1, "memory_limit": 2**30} | fields
+    return Space(Question(engines=tuple(engines), threads=tuple(threads), **fields), applicable)
+
+
+def searched(space, cost):
+    """Everything that is looked at, in order, as `Search` does it; and the champions that chose."""
+    seen = {}
+    champions = Champions(space, lambda plan: seen.get(plan, math.inf))
+    proposed = list(space.probes())
+    seen |= {plan: cost(plan) for plan in proposed}
+    plans = champions.first()
+    while plans:
+        proposed += plans
+        seen |= {plan: cost(plan) for plan in plans}
+        plans = champions.next()
+    return proposed, seen, champions
+
+
+def check_proposals(space, proposed):
+    """No plan twice, and none that was not asked for."""
+    assert len(proposed) == len(set(proposed))
+    assert set(proposed) <= {*space.plans(), *space.defaults}
+    assert set(space.defaults) <= set(proposed)
+
+
+def check_words(space, proposed, champions):
+    """Why the others were not looked at."""
+    for plan in set(space.plans()) - set(proposed):
+        for out_of_time in (False, True):
+            words = champions.why_not(plan, out_of_time)
+            assert words.isprintable()
+            assert len(words) > 10
+            assert "inf" not in words.split()
+
+
+def valley(numbers, bottom, steepness):
+    """Costs that fall to the bottom and rise after it."""
+    return {one: 1 + steepness * abs(place - bottom % len(numbers)) for place, one in enumerate(numbers)}
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_best_of_the_space_is_found_where_the_parts_of_a_plan_add_up(data):
+    factor = st.floats(0.8, 1.0)
+    engines = data.draw(st.lists(st.sampled_from(SAME_PARTS), min_size=1, unique=True).map(sorted))
+    threads = data.draw(st.sets(st.integers(1, 64), min_size=1, max_size=5).map(sorted))
+    precisions = data.draw(st.lists(st.sampled_from(PRECISIONS), min_size=1, unique=True))
+    space = space_of(
+        engines, threads, precisions=tuple(precisions), applicable=data.draw(st.sets(st.sampled_from(TRANSFORMATIONS)))
+    )
+    of_engine = {name: data.draw(st.floats(1.0, 1.4), label=name) for name in EVERY}
+    of_precision = {one: data.draw(factor, label=one) for one in PRECISIONS}
+    of_change = {one: data.draw(st.floats(0.9, 1.1), label=one) for one in TRANSFORMATIONS}
+    of_threads = valley(threads, data.draw(st.integers(0, 4)), data.draw(st.floats(0.01, 0.5)))
+
+    def cost(plan):
+        changes = math.prod(of_change[one] for one in plan.transformations)
+        by_itself = max(of_threads.values())  # what users have is never the best
+        return of_engine[plan.engine] * of_precision[plan.precision] * changes * of_threads.get(plan.threads, by_itself)
+
+    proposed, seen, champions = searched(space, cost)
+    check_proposals(space, proposed)
+    check_words(space, proposed, champions)
+    asked = [plan for plan in space.plans() if plan.engine not in ("predict", "eager")]
+    if asked:
+        assert min(map(cost, asked)) == pytest.approx(min(seen[plan] for plan in asked if plan in seen))
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_it_ends_whatever_the_costs_are(data):
+    engines = data.draw(st.lists(st.sampled_from(EVERY), min_size=1, unique=True).map(sorted))
+    threads = data.draw(st.sets(st.integers(1, 8), min_size=1, max_size=3).map(sorted))
+    batches = data.draw(st.sets(st.integers(1, 64), min_size=1, max_size=3).map(sorted))
+    precisions = data.draw(st.lists(st.sampled_from(PRECISIONS), min_size=1, unique=True))
+    space = space_of(
+        engines,
+        threads,
+        batches=tuple(batches),
+        precisions=tuple(precisions),
+        tolerance=data.draw(st.sampled_from([0.0, 1e-4, 2e-4, 0.1])),
+        applicable=data.draw(st.sets(st.sampled_from(TRANSFORMATIONS))),
+    )
+    costs = st.sampled_from([0.0, 1.0, 1.1, 2.0, 10.0, math.inf])
+    known = {}
+
+    def cost(plan):
+        if plan not in known:
+            known[plan] = data.draw(costs, label=str(plan))
+        return known[plan]
+
+    proposed, _, champions = searched(space, cost)
+    check_proposals(space, proposed)
+    check_words(space, proposed, champions)
+
+
+def test_first_come_the_defaults_and_every_engine_once_with_the_threads_that_the_probes_found():
+    space = space_of()
+    seen = {plan: abs(plan.threads - 2) + 1 for plan in space.probes()}
+    first = Champions(space, lambda plan: seen.get(plan, math.inf)).first()
+    assert first[:3] == list(space.defaults)
+    assert {(plan.engine, plan.threads) for plan in first[3:]} == {
+        (name, 2) for name in EVERY if name not in ("predict", "eager", "litert")
+    }  # litert with 2 threads was a probe
+    assert {plan.precision for plan in first} == {"float32"}
+    assert not any(plan.transformations for plan in first)
+
+
+def test_a_kind_far_behind_is_left_alone_and_the_words_say_so():
+    space = space_of(("litert", "onnx"), (1,))
+    slow = {"litert": 1.0, "onnx": max(BEHIND.values()) + 0.1}
+    proposed, _, champions = searched(space, lambda plan: slow.get(plan.engine, 9.0))
+    assert [plan for plan in proposed if plan.engine == "onnx"] == [Plan(engine="onnx", threads=1)]
+    assert len([plan for plan in proposed if plan.engine == "litert"]) == 4
+    words = champions.why_not(Plan(engine="onnx", precision="int8", threads=1), False)
+    assert words == "the best with the kernels of onnx, onnx, 1 thread, takes 3.1x as long as the best of all"
+
+
+def test_an_engine_that_does_not_run_is_left_alone_and_the_words_say_so():
+    space = space_of(("litert", "onnx"), (1,))
+    proposed, _, champions = searched(space, lambda plan: math.inf if plan.engine == "onnx" else 1.0)
+    assert [plan for plan in proposed if plan.engine == "onnx"] == [Plan(engine="onnx", threads=1)]
+    words = champions.why_not(Plan(engine="onnx", precision="int8", threads=1), False)
+    assert words == "no engine with the kernels of onnx runs this net"
+
+
+def test_what_helps_one_engine_is_tried_with_its_like():
+    """Once quantized, or with other threads, another engine with the same kernels may be ahead."""
+    space = space_of(("graph", "saved_model", "c_api"), (1,), precisions=("float32", "bfloat16"), applicable=())
+    costs = {("graph", "float32"): 1.0, ("graph", "bfloat16"): 0.8}
+    costs |= {("saved_model", "float32"): 1.1, ("saved_model", "bfloat16"): 0.5, ("c_api", "float32"): 1.7}
+
+    def cost(plan):
+        return 5.0 if plan.threads is None else costs.get((plan.engine, plan.precision), 0.1)
+
+    proposed, seen, champions = searched(space, cost)
+    assert min(seen, key=seen.get) == Plan(engine="saved_model", precision="bfloat16", threads=1)
+    untried = Plan(engine="c_api", precision="bfloat16", threads=1)
+    assert untried not in proposed  # too far behind its like for that
+    assert champions.why_not(untried, False).startswith("saved_model, bfloat16, 1 thread has the same kernels")
+
+
+@pytest.mark.parametrize("best", [1, 2, 8, 64])
+def test_an_engine_for_one_batch_size_climbs_to_the_best(best):
+    space = space_of(("xla_aot",), (1,), batches=(1, 2, 4, 8, 16, 32, 64), applicable=())
+    _, seen, _ = searched(space, lambda plan: 9.0 if plan.batch is None else 1 + abs(math.log2(plan.batch / best)))
+    assert min(seen, key=seen.get).batch == best
+
+
+def test_words_for_a_plan_after_the_time_was_up():
+    space = space_of(("graph", "litert"), tolerance=1e-4)
+    _, _, champions = searched(space, lambda plan: 1.0)
+    assert champions.why_not(Plan(engine="graph", threads=1), True) == "the time was up"
+    assert "far more than the tolerance" in champions.why_not(Plan(engine="litert", precision="int8"), True)

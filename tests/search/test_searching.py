@@ -1,0 +1,265 @@
+"""Searches among engines whose answers, speed and faults are known, each in processes of its own."""
+
+import time
+
+import numpy as np
+import pytest
+
+from tfperf.engines import Plan
+from tfperf.engines.launching import Launcher
+from tfperf.engines.process import store_arrays
+from tfperf.engines.side_by_side import Examples, checked_trial, measure_in_turns
+from tfperf.engines.trial import Status
+from tfperf.search import searching
+from tfperf.search.journal import Journal
+from tfperf.search.judging import winner_of
+from tfperf.search.searching import Labels, Search
+from tfperf.search.space import Space
+
+
+class Heard:
+    """A watcher that remembers, and may do something when a trial is finished."""
+
+    def __init__(self, act=lambda trial: None):
+        self.phases, self.names, self.bests, self.act = [], [], [], act
+
+    def phase(self, words):
+        self.phases.append(words)
+
+    def looked(self, trial, best, left):
+        assert left >= 0
+        self.names.append(trial.name)
+        self.bests.append(best.name if best else None)
+        self.act(trial)
+
+    def measuring(self, progress):
+        assert progress.time_limit > 0
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    """Short measurements, and none of what users have: that starts TensorFlow, twice."""
+    monkeypatch.setattr("tfperf.search.space.DEFAULTS", ())
+    for name, seconds in {"LOOK_SECONDS": 0.1, "ROUND_SECONDS": 0.1, "FINAL_SECONDS": 1.0}.items():
+        monkeypatch.setattr(searching, name, seconds)
+
+
+@pytest.fixture
+def search(dense, planted, asked, tmp_path):
+    """A function that searches among planted engines, in processes that start as long as the test lasts."""
+    servable, origin, cache = dense
+    assert planted.nothing_left()
+
+    def search(*engines, watcher=None, labels=None, given=None, **fields):
+        fields = {"engines": engines, "trial_seconds": 60.0} | fields
+        limits = {"deadline": fields["trial_seconds"], "memory_limit": fields.get("memory_limit", 2**30)}
+        scratch = tmp_path / f"scratch{len(list(tmp_path.iterdir()))}"
+        scratch.mkdir()
+        with Launcher(servable, origin, scratch, cache=cache, **limits) as launcher:
+            found = Search(
+                servable,
+                asked(**fields),
+                Space(asked(**fields), ()),
+                launcher,
+                Journal(tmp_path / "journal" / "-".join(map(str, fields.values()))),
+                scratch,
+                watcher or Heard(),
+                labels=labels,
+                given=given,
+                command=lambda plan, batch: f"run {plan} at {batch}",
+            )
+            found.run()
+        return found
+
+    return search
+
+
+def statuses(found):
+    return {trial.plan.engine: trial.status for trial in found.trials}
+
+
+def test_a_fast_wrong_one_never_wins_and_an_equal_one_is_told(search, planted):
+    heard = Heard()
+    found = search("honest", "equal", "light", "wrong", "memory_of_one", watcher=heard).found
+    ran = dict.fromkeys(("honest", "equal", "light"), Status.RAN)
+    assert statuses(found) == ran | {"wrong": Status.WRONG, "memory_of_one": Status.WRONG}
+    assert {found.winner, *found.equals} == {"honest, 1 thread, batch 1", "equal, 1 thread, batch 1"}
+    assert found.front == found.defaults == ()
+    (wrong,) = (trial for trial in found.trials if trial.plan.engine == "wrong")
+    assert wrong.reason.startswith("wrong answers: wrong, 1 thread DISAGREES: relative error 0.01")
+    assert wrong.measurement is None
+    assert [trial.command for trial in found.trials if trial.plan.engine == "light"] == ["run light, 1 thread at 1"]
+    assert not any(best and ("wrong" in best or "memory" in best) for best in heard.bests)
+    assert sorted(heard.names) == sorted(trial.name for trial in found.trials)
+    names = {measurement.name for measurement in found.final.measurements}
+    assert names == {measurement.name for measurement in found.confirmation.measurements}
+    assert "light, 1 thread, batch 1" not in names
+    assert heard.phases[-2:] == ["final: measuring 2 in turns", "confirmation: measuring 2 in turns"]
+    assert planted.nothing_left()
+
+
+FAULTY = {
+    "hang_in_build": Status.TIMED_OUT,
+    "hang_in_call": Status.TIMED_OUT,
+    "segfault": Status.CRASHED,
+    "exits": Status.CRASHED,
+    "stops_itself": Status.CRASHED,
+    "hog": Status.OUT_OF_MEMORY,
+    "nan": Status.WRONG,
+    "raises": Status.REFUSED,
+    "no_module": Status.REFUSED,
+    "odd_proof": Status.REFUSED,
+    "forker": Status.RAN,
+    "flood": Status.RAN,
+}
+DEADLINE = 8.0
+
+
+def test_whatever_others_do_the_same_one_wins_and_no_process_is_left(search, planted):
+    planted.set(bytes=2**22)
+    began = time.monotonic()
+    found = search("honest", *FAULTY, trial_seconds=DEADLINE, memory_limit=2**29).found
+    assert time.monotonic() - began < DEADLINE * (2 + len(FAULTY))  # each starts, loads and is checked: mostly at once
+    told = statuses(found)
+    assert told.pop("honest") is Status.RAN
+    assert {name: told[name] for name in FAULTY if told[name] is not FAULTY[name]} == {}
+    assert {f"{name}, 1 thread, batch 1" for name in ("honest", "forker", "flood")} == {found.winner, *found.equals}
+    assert all(trial.reason.isprintable() and trial.reason for trial in found.trials if trial.status is not Status.RAN)
+    assert planted.nothing_left()
+
+
+def test_one_that_is_three_percent_slower_never_wins_a_final(dense, planted, asked, tmp_path):
+    """Twenty finals of processes that are kept."""
+    servable, origin, cache = dense
+    with Launcher(servable, origin, tmp_path, cache=cache) as launcher:
+        examples, runs = Examples.store(tmp_path, servable, 1), []
+        for name in ("honest", "equal", "slower"):
+            process, loaded = launcher.start(Plan(engine=name, threads=1))
+            runs.append((checked_trial(process, loaded, examples), process.work(1)))
+        wins = []
+        for _ in range(20):
+            trials, comparison = measure_in_turns(runs, 0.3)
+            wins.append(winner_of({trial.name: trial for trial in trials}, asked(), comparison, None)[0])
+    assert "slower, 1 thread, batch 1" not in wins
+
+
+def test_a_search_that_was_stopped_goes_on_where_it_was(search, planted, tmp_path):
+    """Ctrl-C comes when two trials are finished and others run."""
+    engines = ("honest", "equal", "light", "wrong", "segfault", "slower")
+    finished = []
+
+    def stop(trial):
+        finished.append(trial.name)
+        if len(finished) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search(*engines, watcher=Heard(stop))
+    assert planted.nothing_left()
+    assert len(finished) == 2
+    kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "journal").rglob("*.json")}
+    assert len(kept) == 2
+    heard = Heard()
+    found = search(*engines, watcher=heard).found
+    assert sorted([*finished, *heard.names]) == sorted(trial.name for trial in found.trials)
+    assert found.winner in {f"{name}, 1 thread, batch 1" for name in ("honest", "equal")}
+    assert {file: file.stat().st_mtime_ns for file in kept} == kept
+    again = Heard()
+    assert search(*engines, watcher=again).found == found  # all of it, the rounds too, is known
+    assert again.names == []
+    assert not any("turns" in phase for phase in again.phases)
+
+
+def test_time_that_is_up_ends_the_looks_and_the_best_so_far_are_measured(search, planted):
+    def wait(trial):
+        time.sleep(0.2)
+
+    engines = ("honest", "equal", "slower", "light", "forker", "reads")
+    stopped = search(*engines, watcher=Heard(wait), time_limit=0.1)
+    found = stopped.found
+    assert stopped.ran_out_of_time
+    ran = [trial for trial in found.trials if trial.status is Status.RAN]
+    assert 0 < len(ran) <= searching.STARTERS
+    assert found.winner in {trial.name for trial in ran}
+    left = [trial for trial in found.trials if trial.status is not Status.RAN]
+    assert len(ran) + len(left) == len(engines)
+    assert {(trial.status, trial.reason) for trial in left} == {(Status.NOT_TRIED, "the time was up")}
+
+
+def test_a_finalist_that_dies_later_is_out_and_the_next_wins(search, planted):
+    """It answers as often as the check and the first look ask, and no more."""
+    planted.set(calls=9)
+    found = search("light", "exits", trial_seconds=30.0).found
+    assert found.winner == "light, 1 thread, batch 1"
+    assert statuses(found)["exits"] is Status.CRASHED
+
+
+def test_many_that_are_alike_are_halved(search, planted, monkeypatch):
+    monkeypatch.setattr(searching, "FINALISTS", 2)
+    heard = Heard()
+    engines = ("honest", "equal", "forker", "flood", "reads")
+    found = search(*engines, watcher=heard).found
+    assert heard.phases[-3:] == [
+        "round: measuring 5 in turns",
+        "final: measuring 2 in turns",
+        "confirmation: measuring 2 in turns",
+    ]
+    assert len(found.final.measurements) == 2
+    assert planted.nothing_left()
+
+
+def test_throughput_is_best_with_the_most_rows_a_call(search, planted):
+    found = search("honest", "light", objectives=("throughput",), batches=(1, 4, 16)).found
+    assert found.winner == "honest, 1 thread, batch 16"
+    best = {trial.name: trial for trial in found.trials}[found.winner]
+    assert best.examples_per_second == pytest.approx(16 / 0.0002, rel=0.5)
+    assert {trial.batch for trial in found.trials if trial.plan.engine == "light"} == {1, 4, 16}
+
+
+def test_a_larger_batch_is_not_tried_beyond_the_limit(search, planted):
+    """A call of light takes 1 ms."""
+    found = search("honest", "light", objectives=("throughput",), batches=(1, 4), latency_limit=0.0008).found
+    (late,) = (trial for trial in found.trials if trial.name == "light, 1 thread, batch 4")
+    assert (late.status, late.reason) == (Status.NOT_TRIED, "batch 1 takes longer than the limit already")
+    assert found.winner == "honest, 1 thread, batch 4"
+
+
+def test_the_smallest_wins_where_size_counts_unless_it_is_too_slow(search, planted):
+    assert search("honest", "light", objectives=("size",)).found.winner == "light, 1 thread, batch 1"
+    limited = search("honest", "light", objectives=("size",), latency_limit=0.0008).found
+    assert limited.winner == "honest, 1 thread, batch 1"
+    assert search("light", latency_limit=0.0008).found.winner is None
+
+
+def test_several_objectives_give_a_front(search, planted):
+    found = search("honest", "light", "wrong", objectives=("latency", "size")).found
+    assert found.winner == "honest, 1 thread, batch 1"
+    assert set(found.front) == {"honest, 1 thread, batch 1", "light, 1 thread, batch 1"}
+
+
+def test_what_users_have_is_measured_beside_the_winner_whatever_the_limits_are(search, planted, monkeypatch):
+    monkeypatch.setattr("tfperf.search.space.DEFAULTS", ("slower", "light"))
+    found = search("honest", objectives=("size", "latency"), latency_limit=0.0008).found
+    assert set(found.defaults) == {"slower, batch 1", "light, batch 1"}
+    for comparison in (found.final, found.confirmation):
+        assert {one.name for one in comparison.measurements} >= {*found.defaults, found.winner}
+    assert found.winner != "light, batch 1"
+
+
+@pytest.mark.parametrize(("drop", "status"), [(0.05, Status.WRONG), (0.2, Status.RAN)])
+def test_labels_decide_in_place_of_the_tolerance(dense, search, planted, tmp_path, drop, status):
+    """`exchanged` takes the second for the first in a tenth of the rows."""
+    (rows,) = dense[0].signature.random_inputs(100, seed=5)
+    rows[:, 0] = np.where(np.arange(100) % 10 == 0, 1.0, np.minimum(rows[:, 0], 0.5))
+    labels = dense[0].reference([rows])[0].argmax(axis=1)
+    given = [rows[1:9]]  # of those that are right
+    stored = store_arrays(tmp_path / "rows.npz", [rows]), store_arrays(tmp_path / "labels.npz", [labels])
+    found = search("light", "exchanged", given=given, accuracy_drop=drop, labels=Labels(*stored, least=1 - drop)).found
+    assert statuses(found) == {"light": Status.RAN, "exchanged": status}
+    (trial,) = (trial for trial in found.trials if trial.plan.engine == "exchanged")
+    if status is Status.RAN:
+        assert trial.accuracy == pytest.approx(0.9)
+        assert found.winner == "exchanged, 1 thread, batch 1"
+    else:
+        assert trial.reason == "finds 90.00% of the labels, 95.00% was asked for"
+        assert found.winner == "light, 1 thread, batch 1"

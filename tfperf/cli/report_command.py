@@ -1,0 +1,34 @@
+"""`tfperf report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def report(
+        result: Annotated[Path, typer.Argument(help="result file of tfperf tune", metavar="RESULT.json")],
+        output: Annotated[
+            Path | None,
+            typer.Option(help="report, .html, .md or .csv", show_default="RESULT.html", metavar="FILE"),
+        ] = None,
+    ) -> None:
+        """Show what a search found: one HTML file that needs no network, or Markdown, or CSV."""
+        from tfperf.measure.results import read_document
+        from tfperf.measure.words import escape_unprintable
+        from tfperf.report.page import check_report_path, write_report
+        from tfperf.search.outcome import Outcome
+
+        outcome = read_document(result, Outcome)
+        target = output or result.with_suffix(".html")
+        check_report_path(target)
+        if target.exists() and target.samefile(result):
+            raise typer.BadParameter(f"the report would replace the result file {result}; name another --output")
+        write_report(target, outcome)
+        print(f"report: {escape_unprintable(target)}")

@@ -1,0 +1,131 @@
+"""`tfperf tune`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfperf.cli.quiet import load_tensorflow
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def tune(
+        model: Annotated[
+            str,
+            typer.Argument(help="A net's name, file.py:callable, module:callable, a .keras file or a SavedModel."),
+        ],
+        objective: Annotated[
+            str, typer.Option(metavar="NAMES", help="latency, throughput, size or memory; several: as size,latency.")
+        ] = "latency",
+        batch: Annotated[str, typer.Option(metavar="SIZES", help="As 1, 1,8,32 or 1:256, its doubles.")] = "1",
+        threads: Annotated[
+            str | None, typer.Option(metavar="NUMBERS", help="Threads, as 1,2. Left out: 1, its doubles, all cores.")
+        ] = None,
+        tolerance: Annotated[
+            float, typer.Option(min=0, help="Largest error of an answer, as a share of the largest answer.")
+        ] = 1e-4,
+        same_top1: Annotated[
+            bool, typer.Option("--same-top1", help="The largest answer of each row must be the same, too.")
+        ] = False,
+        inputs: Annotated[
+            Path | None, typer.Option(metavar="FILE.npz", help="Inputs by name. Left out: random ones.")
+        ] = None,
+        labels: Annotated[
+            Path | None, typer.Option(metavar="FILE.npz", help="Labels of the inputs, by the names of outputs.")
+        ] = None,
+        accuracy_drop: Annotated[
+            str | None, typer.Option(help="With --labels, in place of the tolerance: loss that is admitted, as 0.5%.")
+        ] = None,
+        latency_limit: Annotated[str | None, typer.Option(metavar="TIME", help="Most of a call, as 5ms.")] = None,
+        memory_limit: Annotated[
+            str | None, typer.Option(metavar="SIZE", help="Of a trial, as 2GiB. Left out: 80 % of all.")
+        ] = None,
+        engine: Annotated[str, typer.Option(metavar="NAMES", help="Only these, as litert,onnx.")] = "all",
+        precision: Annotated[str, typer.Option(metavar="NAMES", help="As float32.")] = "all",
+        transform: Annotated[str, typer.Option(metavar="NAMES", help="As fold_batch_norm; or none.")] = "all",
+        trial_time: Annotated[
+            float, typer.Option(min=1, help="Seconds for each step of a trial, as converting; then it is ended.")
+        ] = 300.0,
+        time_limit: Annotated[
+            float | None, typer.Option(min=1, help="Seconds of looking around; then the best so far are measured.")
+        ] = None,
+        signature: Annotated[str | None, typer.Option(help="Of a SavedModel. [serving_default]")] = None,
+        seed: Annotated[int, typer.Option(min=0, help="Of random inputs, and of the weights of a net by name.")] = 0,
+        json: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="All of it, for tfperf report. [results/tune_NAME.json]")
+        ] = None,
+        report: Annotated[Path | None, typer.Option(metavar="FILE", help="A report: .html, .md or .csv.")] = None,
+        export: Annotated[
+            Path | None, typer.Option(metavar="FOLDER", help="A new folder, for the files that run the winner.")
+        ] = None,
+        fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with a search that was stopped.")] = False,
+    ) -> None:
+        """Find the fastest correct way to run a model on this machine, with the proof and the files."""
+        load_tensorflow()
+        from tfperf.cli.quantities import batch_sizes, byte_count, duration, share
+        from tfperf.cli.tune_display import Display
+        from tfperf.cli.words import chosen_from, error_words, whole_numbers
+        from tfperf.engines import PRECISIONS, TRANSFORMATIONS
+        from tfperf.engines.catalog import known_engines
+        from tfperf.errors import INTERRUPTED
+        from tfperf.exports.arrays import read_arrays
+        from tfperf.files import why_not_writable
+        from tfperf.measure.words import escape_unprintable
+        from tfperf.report.page import check_report_path
+        from tfperf.search.question import OBJECTIVES
+        from tfperf.tuning import tune as search
+
+        if report is not None:
+            check_report_path(report)
+        for option, target in (("--json", json), ("--report", report)):
+            if target is not None and (reason := why_not_writable(target)):
+                raise typer.BadParameter(f"{option}: {reason}")
+        if export is not None and export.exists() and (not export.is_dir() or any(export.iterdir())):
+            raise typer.BadParameter(f"expected a new folder for --export. Received: {export}, which exists")
+        objectives = [one.strip() for one in objective.split(",")]
+        chosen_from(OBJECTIVES, "--objective", ",".join(objectives))
+        changes = () if transform == "none" else chosen_from(TRANSFORMATIONS, "--transform", transform)
+        with Display() as display:
+            try:
+                tuned = search(
+                    model,
+                    read_arrays(inputs) if inputs is not None else None,
+                    objective=[one for one in objectives if one in OBJECTIVES],
+                    batch=batch_sizes("--batch", batch),
+                    threads=whole_numbers("--threads", threads) if threads is not None else None,
+                    engines=chosen_from([known.name for known in known_engines()], "--engine", engine),
+                    precisions=chosen_from(PRECISIONS, "--precision", precision),
+                    transformations=changes,
+                    tolerance=tolerance,
+                    same_top1=same_top1,
+                    labels=read_arrays(labels) if labels is not None else None,
+                    accuracy_drop=share("--accuracy-drop", accuracy_drop) if accuracy_drop is not None else None,
+                    latency_limit=duration("--latency-limit", latency_limit) if latency_limit is not None else None,
+                    memory_limit=byte_count("--memory-limit", memory_limit) if memory_limit is not None else None,
+                    trial_seconds=trial_time,
+                    time_limit=time_limit,
+                    signature=signature,
+                    seed=seed,
+                    fresh=fresh,
+                    inputs_file=str(inputs) if inputs is not None else None,
+                    watcher=display,
+                )
+            except (OSError, ValueError) as error:
+                raise typer.BadParameter(error_words(error)) from error
+        target = json or Path("results", f"tune_{escape_unprintable(tuned.outcome.model).replace('/', '_')}.json")
+        tuned.to_json(target)
+        if report is not None:
+            tuned.report(report)
+        if export is not None and tuned.outcome.winner is not None:
+            tuned.export(export)
+        display.answer(tuned, [str(one) for one in (target, report, export) if one is not None])
+        if tuned.outcome.ended == "interrupted":
+            raise typer.Exit(INTERRUPTED)
+        tuned.forget()
+        if tuned.outcome.winner is None:
+            raise typer.Exit(1)

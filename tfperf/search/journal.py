@@ -1,0 +1,118 @@
+"""Finished trials on disk, so that a search which was killed goes on where it was."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tfperf.caching import cache_folder
+from tfperf.engines.trial import Trial
+from tfperf.errors import SearchError
+from tfperf.files import writing_whole
+from tfperf.measure import Comparison, Environment
+from tfperf.measure.value import Value
+from tfperf.search.question import Question
+
+__all__ = ["Journal", "Round", "journal_folder"]
+
+
+class Round(Value):
+    """Trials measured in turns, and what that showed."""
+
+    trials: tuple[Trial, ...]
+    comparison: Comparison | None
+
+
+def journal_folder(fingerprints: Sequence[str], question: Question, environment: Environment) -> Path:
+    """The folder of a search: another net, question, machine or version has another.
+
+    Args:
+        fingerprints: of the net and of all arrays that are given with it.
+    """
+    question = question.model_copy(update={"time_limit": None})  # with more time the same search goes on
+    place = environment.model_dump(exclude={"git_revision", "frequency_governor", "accelerators"})
+    made_from = [*fingerprints, question.model_dump_json(), json.dumps(place, sort_keys=True)]
+    return cache_folder() / "tune" / hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
+
+
+class Journal:
+    """What a search has finished, a file for each trial and each round."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read what is there; what cannot be read counts as not done."""
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._trials = {trial.name: trial for trial in self._read("trial-*.json", Trial)}
+
+    def trial(self, name: str) -> Trial | None:
+        """A finished trial."""
+        return self._trials.get(name)
+
+    def __len__(self) -> int:
+        """How many trials are finished."""
+        return len(self._trials)
+
+    def add(self, trial: Trial) -> None:
+        """Keep a trial that is finished.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self._trials[trial.name] = trial
+        self._write(f"trial-{_key(trial.name)}.json", trial)
+
+    def round(self, stage: str, names: Sequence[str]) -> Round | None:
+        """A round that was finished with these trials."""
+        return next(self._read(f"{stage}-{_key(*sorted(names))}.json", Round), None)
+
+    def add_round(self, stage: str, names: Sequence[str], finished: Round) -> None:
+        """Keep a round.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self._write(f"{stage}-{_key(*sorted(names))}.json", finished)
+
+    def discard(self) -> None:
+        """Forget everything."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._trials.clear()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else searches for the same meanwhile.
+
+        Raises:
+            SearchError: somebody does.
+        """
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.folder.with_name(f"{self.folder.name}.lock").open(
+            "w"
+        ) as lock:  # beside it: to discard it frees nobody
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise SearchError("this net is being tuned by another process; wait for it, or end it") from error
+            lock.write(str(os.getpid()))
+            yield
+
+    def _read(self, pattern: str, kind: type[Trial] | type[Round]) -> Iterator[Any]:
+        for file in self.folder.glob(pattern):
+            with contextlib.suppress(OSError, ValidationError):
+                yield kind.model_validate_json(file.read_bytes())
+
+    def _write(self, name: str, value: Value) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with writing_whole(self.folder / name) as file:
+            file.write(value.model_dump_json().encode())
+
+
+def _key(*names: str) -> str:
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:24]

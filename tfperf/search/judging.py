@@ -1,0 +1,70 @@
+"""Who has won, and who cannot be told apart from the winner."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tfperf.engines.trial import Trial, median_seconds
+from tfperf.measure import Comparison
+from tfperf.search.objectives import BANDS, cost, costs_in, told_faster, within_limits
+from tfperf.search.question import Question
+
+__all__ = ["winner_of"]
+
+
+def winner_of(
+    trials: Mapping[str, Trial],
+    question: Question,
+    final: Comparison | None,
+    confirmation: Comparison | None,
+) -> tuple[str | None, tuple[str, ...]]:
+    """The best in the first objective, within the limits, and those that cannot be told apart from it.
+
+    Where the finalists were measured in two rounds, each in its own processes, both count alike: a process may
+    be lucky with its place in memory.
+
+    Args:
+        trials: by name, as first looked at.
+        final: None: there was none yet, and the looks decide.
+        confirmation: of some of the finalists.
+    """
+    objective = question.objectives[0]
+    rounds = [one for one in (final, confirmation) if one is not None]
+    seconds = costs_in(final) | costs_in(confirmation)
+    names = sorted(name for name in trials if not rounds or name in costs_in(rounds[0]))
+    costs = {
+        name: cost(trials[name], objective, seconds.get(name))
+        for name in names
+        if within_limits(trials[name], question, seconds.get(name))
+    }
+    costs = {name: value for name, value in costs.items() if value < math.inf}
+    if not costs:
+        return None, ()
+    if objective in ("size", "memory"):  # of those that are nearly as small, the fastest
+        most = min(costs.values()) * (1 + BANDS[objective])
+        costs = {
+            name: cost(trials[name], "throughput", seconds.get(name)) for name, value in costs.items() if value <= most
+        }
+    if not rounds:
+        return min(costs, key=lambda name: (costs[name], median_seconds(trials[name]), name)), ()
+    confirmed = [name for name in costs if all(name in costs_in(one) for one in rounds)] or list(costs)
+    anchor = min(confirmed, key=lambda name: costs[name])
+    best = max(confirmed, key=lambda name: _mean_log_ratio(rounds, anchor, name))
+    equals = tuple(
+        name
+        for name in costs
+        if name != best and not all(told_faster(one, best, name) for one in _of_both(rounds, best, name))
+    )
+    return best, equals
+
+
+def _mean_log_ratio(rounds: Sequence[Comparison], anchor: str, name: str) -> float:
+    """How much faster than the anchor, on average over the rounds."""
+    if name == anchor:
+        return 0.0
+    logs = [math.log(one.ratio(anchor, name).estimate) for one in _of_both(rounds, anchor, name)]
+    return sum(logs) / len(logs)
+
+
+def _of_both(rounds: Sequence[Comparison], one: str, other: str) -> list[Comparison]:
+    """The rounds in which two were measured; the first has all that may win."""
+    return [found for found in rounds if {one, other} <= set(costs_in(found))]

@@ -1,0 +1,187 @@
+"""Which plans to look at next: the best of each kind, with one part of it changed."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from tfperf.engines.catalog import Engine, find_engine
+from tfperf.engines.plan import Plan
+from tfperf.search.space import Space
+
+__all__ = ["Champions"]
+
+KERNELS: Mapping[str, str] = {
+    "predict": "TensorFlow",
+    "eager": "TensorFlow",
+    "graph": "TensorFlow",
+    "saved_model": "TensorFlow",
+    "frozen": "TensorFlow",
+    "c_api": "TensorFlow",
+    "xla": "XLA",
+    "xla_aot": "XLA",
+}
+"""Engine -> whose kernels compute, where several engines call the same: what changes one, changes the others alike."""
+
+IN_PYTHON = ("predict", "eager")
+"""Engines that spend their time in Python, where threads change nothing; the defaults have them."""
+
+BEHIND = {"threads": 3.0, "batch": 3.0, "precision": 2.5, "transformations": 2.5}
+"""Part of a plan -> how many times slower than the best a kind may be, both without any change but the threads, and
+still be tried with other settings of it: no setting has made so much more of one kind than of another."""
+
+SIBLING = 1.5
+"""An engine that was so many times slower than another of its kind has no chance against it with like settings."""
+
+
+class Champions:
+    """The best plan of each kind of engine, so far."""
+
+    def __init__(self, space: Space, cost_of: Callable[[Plan], float]) -> None:
+        """Know of nothing yet.
+
+        Args:
+            cost_of: a plan's cost, infinite where it was not looked at or does not run.
+        """
+        self._space, self._cost_of = space, cost_of
+        self._seen: set[Plan] = set()
+
+    def first(self) -> list[Plan]:
+        """The defaults, then each engine once, in its first precision, with the threads that suit this net."""
+        threads = self._best_threads()
+        others = [one for one in self._space.engines if self._space.precisions(one) and one.name not in IN_PYTHON]
+        return self._new([*self._space.defaults, *(self._plain(engine, threads) for engine in others)])
+
+    def next(self) -> list[Plan]:
+        """What to look at now that all before has been; empty: nothing is left that may be best."""
+        for part in BEHIND:
+            if plans := self._new(self._changes(part)):
+                return plans
+        return self._new(self._siblings())
+
+    def why_not(self, plan: Plan, out_of_time: bool) -> str:
+        """Why a plan was not looked at, in words."""
+        if why := self._space.hopeless(plan.precision):
+            return why
+        if out_of_time:
+            return "the time was up"
+        if plan.engine in IN_PYTHON:
+            return f"{plan.engine} spends its time in Python, whatever its settings"
+        kind = self._kind_of(plan)
+        champion = self._champion(kind)
+        if champion is None:
+            return f"no engine with the kernels of {kind} runs this net"
+        if (behind := self._behind(kind)) > min(BEHIND.values()):
+            return f"the best with the kernels of {kind}, {champion}, takes {behind:.1f}x as long as the best of all"
+        if plan.engine != champion.engine:
+            return f"{champion} has the same kernels and was faster, or these settings made it slower"
+        return f"some of what sets it apart from {champion} was no gain by itself"
+
+    def _changes(self, part: str) -> Iterator[Plan]:
+        """The champions near enough to the best, with another setting of one part."""
+        for kind in self._kinds():
+            champion = self._champion(kind)
+            if champion is not None and self._behind(kind) <= BEHIND[part]:
+                yield from self._settings(champion, part)
+
+    def _settings(self, plan: Plan, part: str) -> Iterator[Plan]:
+        engine, question = find_engine(plan.engine), self._space.question
+        if part == "threads" and plan.threads is not None:
+            yield from (_with(plan, threads=one) for one in _beside(question.threads, plan.threads))
+        elif part == "batch" and plan.batch is not None:
+            yield from (_with(plan, batch=one) for one in _beside(question.batches, plan.batch))
+        elif part == "precision":
+            for precision in self._space.precisions(engine):
+                yield _with(plan, precision=precision)
+        elif part == "transformations":
+            for changes in self._space.transformations(engine):
+                if len(set(changes) ^ set(plan.transformations)) == 1:
+                    yield _with(plan, transformations=changes)
+
+    def _siblings(self) -> Iterator[Plan]:
+        """Engines that were nearly as fast as the champion of their kind, with its settings."""
+        for kind in self._kinds():
+            champion = self._champion(kind)
+            if champion is None or self._behind(kind) > SIBLING:
+                continue
+            base = self._plain_cost(champion.engine)
+            for engine in self._space.engines:
+                if _kind(engine) != kind or engine.name == champion.engine:
+                    continue
+                if self._plain_cost(engine.name) > SIBLING * base:
+                    continue
+                changes = tuple(one for one in champion.transformations if one in engine.transformations)
+                if champion.precision in self._space.precisions(engine):
+                    batch = (champion.batch or self._middle()) if engine.fixed_batch else None
+                    yield _with(champion, engine=engine.name, transformations=changes, batch=batch)
+
+    def _plain(self, engine: Engine, threads: int) -> Plan:
+        batch = self._middle() if engine.fixed_batch else None
+        return Plan(engine=engine.name, precision=self._space.precisions(engine)[0], threads=threads, batch=batch)
+
+    def _middle(self) -> int:
+        batches = self._space.question.batches
+        return batches[len(batches) // 2]
+
+    def _best_threads(self) -> int:
+        """The number with which the probes were fastest."""
+        probes = self._space.probes()
+        self._seen |= set(probes)
+        return min(probes, key=self._cost_of).threads or 1 if probes else self._space.question.threads[-1]
+
+    def _new(self, plans: Iterable[Plan]) -> list[Plan]:
+        new = [plan for plan in dict.fromkeys(plans) if plan not in self._seen]
+        self._seen |= set(new)
+        return new
+
+    def _kinds(self) -> list[str]:
+        return list(dict.fromkeys(map(_kind, self._space.engines)))
+
+    def _champion(self, kind: str) -> Plan | None:
+        plans = [
+            plan
+            for plan in self._seen
+            if self._kind_of(plan) == kind and self._asked(plan) and self._cost_of(plan) < float("inf")
+        ]
+        return min(plans, key=lambda plan: (self._cost_of(plan), str(plan)), default=None)
+
+    def _asked(self, plan: Plan) -> bool:
+        """Whether a plan is in the space: the defaults may not be."""
+        engines = [one for one in self._space.engines if one.name == plan.engine]
+        return plan.threads in self._space.question.threads and any(
+            plan.precision in self._space.precisions(one) for one in engines
+        )
+
+    def _kind_of(self, plan: Plan) -> str:
+        return KERNELS.get(plan.engine, plan.engine)
+
+    def _plain_cost(self, engine: str) -> float:
+        """The least of an engine without precision or transformations changed."""
+        first = {one.name: self._space.precisions(one)[:1] for one in self._space.engines}
+        plans = [
+            plan
+            for plan in self._seen
+            if plan.engine == engine and not plan.transformations and (plan.precision,) == first[engine]
+        ]
+        return min(map(self._cost_of, plans), default=float("inf"))
+
+    def _behind(self, kind: str) -> float:
+        """How many times the best of all, each without precision or transformations changed."""
+        of_kind = dict.fromkeys(self._kinds(), float("inf"))
+        for engine in self._space.engines:
+            of_kind[_kind(engine)] = min(of_kind[_kind(engine)], self._plain_cost(engine.name))
+        best = min(of_kind.values(), default=float("inf"))
+        if of_kind[kind] == best:  # both may be 0: memory is
+            return 1.0 if best < float("inf") else float("inf")
+        return of_kind[kind] / best if best else float("inf")
+
+
+def _kind(engine: Engine) -> str:
+    return KERNELS.get(engine.name, engine.name)
+
+
+def _with(plan: Plan, **changes: object) -> Plan:
+    return Plan(**{**dict(plan), **changes})
+
+
+def _beside(numbers: tuple[int, ...], one: int) -> tuple[int, ...]:
+    """The next smaller and the next larger."""
+    place = numbers.index(one)
+    return numbers[max(0, place - 1) : place] + numbers[place + 1 : place + 2]

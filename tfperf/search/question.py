@@ -1,0 +1,53 @@
+"""What is searched for, and among what."""
+
+from typing import Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Precision, Transformation
+from tfperf.measure.value import Count, Name, Value
+
+__all__ = ["OBJECTIVES", "TOLERANCE_WORDS", "Objective", "Question"]
+
+Objective = Literal["latency", "throughput", "size", "memory"]
+"""latency: seconds a call, few; throughput: examples a second, many; size: bytes on disk of what the engine loads,
+few; memory: bytes that its process grows by, few."""
+
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+
+TOLERANCE_WORDS = (
+    "the largest error of any answer, as a share of the largest answer of the same output, "
+    "both against the net called eagerly in float32"
+)
+"""What a tolerance means, for every engine alike (`tfperf.measure.check_agreement`)."""
+
+
+class Question(Value):
+    """What the best is, which plans are looked at, and what they must keep to. Immutable."""
+
+    objectives: tuple[Objective, ...] = Field(
+        default=("latency",), min_length=1, description="one: a winner; several: also their Pareto front"
+    )
+    batches: tuple[int, ...] = Field(default=(1,), min_length=1, description="in rising order")
+    threads: tuple[int, ...] = Field(min_length=1, description="in rising order")
+    engines: tuple[Name, ...] = Field(min_length=1)
+    precisions: tuple[Precision, ...] = Field(default=PRECISIONS, min_length=1)
+    transformations: tuple[Transformation, ...] = TRANSFORMATIONS
+    tolerance: float = Field(default=1e-4, ge=0, description="largest relative error of an answer that passes")
+    same_top1: bool = Field(default=False, description="whether the largest answer of each row must be the same")
+    accuracy_drop: float | None = Field(
+        default=None, ge=0, le=1, description="with labels, in place of the tolerance: largest loss of accuracy"
+    )
+    latency_limit: float | None = Field(default=None, gt=0, description="most seconds a call")
+    memory_limit: Count = Field(description="bytes that a trial's processes may use; one that uses more is ended")
+    trial_seconds: float = Field(default=300.0, gt=0, description="for each step of a trial, after which it is ended")
+    time_limit: float | None = Field(default=None, gt=0, description="seconds of looking for candidates; None: no end")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        for numbers in (self.batches, self.threads):
+            if list(numbers) != sorted(set(numbers)) or numbers[0] < 1:
+                raise ValueError(f"expected whole numbers from 1 in rising order. Received: {numbers}")
+        if len(set(self.objectives)) < len(self.objectives):
+            raise ValueError(f"expected objectives, each once. Received: {', '.join(self.objectives)}")
+        return self

@@ -1,0 +1,424 @@
+"""The search: a look at the plans that may be best, the better half again and again, the finalists in turns."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+from tfperf.engines.child import TrialError
+from tfperf.engines.launching import Launcher
+from tfperf.engines.plan import Plan
+from tfperf.engines.process import EngineProcess, Loaded, Work
+from tfperf.engines.side_by_side import (
+    Examples,
+    checked_trial,
+    failed_trial,
+    measure_in_turns,
+    measured_trial,
+    printable,
+)
+from tfperf.engines.trial import Status, Trial, median_seconds
+from tfperf.exports.servable import Servable
+from tfperf.measure import Comparison, Progress, measure
+from tfperf.search.journal import Journal, Round
+from tfperf.search.judging import winner_of
+from tfperf.search.neighbours import Champions
+from tfperf.search.objectives import cost, costs_in, pareto_front, per_example, within_limits
+from tfperf.search.question import Question
+from tfperf.search.space import Space
+
+__all__ = ["Found", "Labels", "Search", "Watcher"]
+
+STARTERS = 2
+"""Plans that are being started at a time: most of a start is one thread that imports and loads."""
+
+LOOK_SECONDS = 1.0
+"""Of measuring, at most, for a first look."""
+
+LOOK_PRECISION = 0.03
+"""Half width of the interval at which a first look may end."""
+
+NEAR = 1.25
+"""A plan whose first look ends that near to the best one's may be the best: looks are short, and minutes apart."""
+
+FINALISTS = 4
+"""Plans that are measured in turns until they are told apart; the defaults come on top."""
+
+MOST_CONTENDERS = 16
+"""Plans in the first round."""
+
+ROUND_SECONDS = 1.0
+"""Of measuring for each plan in a round before the final."""
+
+FINAL_SECONDS = 20.0
+"""Of measuring for all finalists together; the confirmation has half."""
+
+CONFIRMED = 3
+"""Plans that are measured in another process before one of them is announced; the defaults come on top."""
+
+LABELLED_TOLERANCE = 1.0
+"""Where labels decide, an error as large as the largest answer is still refused."""
+
+
+class Watcher(Protocol):
+    """Who wants to know how far the search is."""
+
+    def phase(self, words: str) -> None:
+        """Something begins."""
+
+    def looked(self, trial: Trial, best: Trial | None, left: int) -> None:
+        """A trial is finished; so many are left that are known of."""
+
+    def measuring(self, progress: Progress) -> None:
+        """How far the measuring of a round is."""
+
+
+class Found(NamedTuple):
+    """What a search has found so far."""
+
+    trials: tuple[Trial, ...]
+    final: Comparison | None
+    confirmation: Comparison | None
+    winner: str | None
+    equals: tuple[str, ...]
+    defaults: tuple[str, ...]
+    front: tuple[str, ...]
+
+
+class Labels(NamedTuple):
+    """Labelled inputs in files of `store_arrays`, and the accuracy to reach."""
+
+    inputs: Path
+    labels: Path
+    least: float
+
+
+class Search:
+    """One search. `run` does it; whatever has been found when it is stopped is in `found`."""
+
+    def __init__(
+        self,
+        servable: Servable,
+        question: Question,
+        space: Space,
+        launcher: Launcher,
+        journal: Journal,
+        scratch: Path,
+        watcher: Watcher,
+        *,
+        given: Sequence[NDArray[Any]] | None = None,
+        seed: int = 0,
+        labels: Labels | None = None,
+        command: Callable[[Plan, int], str] = lambda _plan, _batch: "",
+    ) -> None:
+        """Look at nothing yet.
+
+        Args:
+            given: inputs of the net, one array each; None: random ones.
+            command: what runs a plan with a batch size alone.
+        """
+        self._servable, self._question, self._space = servable, question, space
+        self._launcher, self._journal, self._scratch, self._watcher = launcher, journal, scratch, watcher
+        self._given, self._seed, self._labels, self._command = given, seed, labels, command
+        self._measuring, self._making_examples = Lock(), Lock()
+        self._trials: dict[str, Trial] = {}
+        self._champions = Champions(space, self._costs_of)
+        self._began = time.monotonic()
+        self._final: Comparison | None = None
+        self._confirmation: Comparison | None = None
+        self.ran_out_of_time = False
+
+    # ------------------------------------------------------------ what has been found
+
+    @property
+    def found(self) -> Found:
+        """The best so far, and everything that was seen."""
+        winner, equals = self._winner()
+        return Found(
+            trials=(*self._trials.values(), *self._not_tried()),
+            final=self._final,
+            confirmation=self._confirmation,
+            winner=winner,
+            equals=equals,
+            defaults=tuple(name for name in self._default_names() if self._trials[name].status is Status.RAN),
+            front=self._front(),
+        )
+
+    def run(self) -> None:
+        """Search until the winner is confirmed."""
+        self._look_around()
+        contenders = self._contenders()
+        while len(contenders) > FINALISTS:
+            contenders = self._better_half(contenders)
+        self._final = self._side_by_side("final", self._with_defaults(contenders), FINAL_SECONDS)
+        winner, equals = self._winner()
+        if winner is not None:
+            names = [winner, *equals, *self._by_cost(contenders)]
+            confirmed = list(dict.fromkeys(names))[:CONFIRMED]
+            self._confirmation = self._side_by_side("confirmation", self._with_defaults(confirmed), FINAL_SECONDS / 2)
+
+    # ------------------------------------------------------------ looks
+
+    def _look_around(self) -> None:
+        """The first look: every engine once, then what a change of one part may make better."""
+        self._watcher.phase("looking at every engine")
+        with contextlib.suppress(_TimeIsUpError):
+            self._look(self._space.probes())
+            self._look(self._champions.first())
+            self._watcher.phase("changing one part at a time of the best of each kind")
+            while plans := self._champions.next():
+                self._look(plans)
+
+    def _look(self, plans: Iterable[Plan]) -> None:
+        """Look at plans, some of them being started while another is measured."""
+        waiting = [plan for plan in dict.fromkeys(plans) if not self._known(plan)]
+        with ThreadPoolExecutor(STARTERS) as pool:
+            running: set[Future[None]] = set()
+            try:
+                while waiting or running:
+                    if self._time_is_up():
+                        waiting.clear()
+                    while waiting and len(running) < STARTERS:
+                        running.add(pool.submit(self._look_at, waiting.pop(0), len(waiting)))
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+            except BaseException:
+                self._launcher.close()  # whoever waits for a process is told that it died
+                raise
+        if self._time_is_up():
+            raise _TimeIsUpError
+
+    def _known(self, plan: Plan) -> bool:
+        """Whether a plan has been looked at, now or before the search was stopped."""
+        named = [Trial(plan=plan, batch=batch, status=Status.NOT_TRIED).name for batch in self._batches(plan)]
+        for name in named:
+            if name not in self._trials and (finished := self._journal.trial(name)) is not None:
+                self._note(finished)
+        return all(name in self._trials for name in named)
+
+    def _look_at(self, plan: Plan, left: int) -> None:
+        """Start a plan in a process of its own, and measure it shortly at each batch size."""
+        batches = self._batches(plan)
+        try:
+            examples = {batch: self._examples(batch) for batch in batches}
+            process, loaded = self._launcher.start(plan)
+        except TrialError as error:
+            for batch in batches:
+                self._finish(failed_trial(plan, batch, error), left)
+            return
+        try:
+            for place, batch in enumerate(batches):
+                if why := self._too_late(plan, batches[:place]):
+                    self._finish(Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=why), left)
+                    continue
+                try:
+                    trial = self._measured(process, loaded, examples[batch])
+                except TrialError as error:
+                    trial = failed_trial(plan, batch, error)
+                self._finish(trial, left)
+        finally:
+            self._launcher.end(process)
+
+    def _measured(self, process: EngineProcess, loaded: Loaded, examples: Examples) -> Trial:
+        trial, work = self._checked(process, loaded, examples)
+        with self._measuring, self._launcher.quiet(process):
+            found = measure(work, name=trial.name, time_limit=LOOK_SECONDS, precision=LOOK_PRECISION)
+        return measured_trial(trial, work, found)
+
+    def _checked(self, process: EngineProcess, loaded: Loaded, examples: Examples) -> tuple[Trial, Work]:
+        """A trial whose answers are right, and its work."""
+        tolerance = self._question.tolerance if self._labels is None else LABELLED_TOLERANCE
+        trial = checked_trial(process, loaded, examples, tolerance=tolerance, same_top1=self._question.same_top1)
+        if self._labels is not None and not self._accuracy_is_known(trial):
+            accuracy = process.accuracy(examples.batch, self._labels.inputs, self._labels.labels)
+            trial = trial.model_copy(update={"accuracy": accuracy})
+            if accuracy < self._labels.least:
+                raise TrialError(
+                    Status.WRONG, f"finds {accuracy:.2%} of the labels, {self._labels.least:.2%} was asked for"
+                )
+        return trial, process.work(examples.batch)
+
+    def _accuracy_is_known(self, trial: Trial) -> bool:
+        """Whether the labels need not be asked: by what users have, or by what has found enough before."""
+        return trial.plan in self._space.defaults or trial.name in self._trials
+
+    def _too_late(self, plan: Plan, smaller: Sequence[int]) -> str | None:
+        """Why a larger batch cannot be better than what was seen of the smaller ones; None: it may be."""
+        seen = [self._trials[Trial(plan=plan, batch=batch, status=Status.NOT_TRIED).name] for batch in smaller]
+        ran = [trial for trial in seen if trial.status is Status.RAN]
+        if ran and not within_limits(ran[-1], self._question):
+            return f"batch {ran[-1].batch} takes longer than the limit already"
+        if len(ran) > 2 and all(trial.examples_per_second < 0.8 * ran[-3].examples_per_second for trial in ran[-2:]):
+            return f"fewer examples a second from batch {ran[-3].batch} on"
+        if seen and not ran:
+            return f"it does not run with batch {seen[0].batch}"
+        return None
+
+    def _finish(self, trial: Trial, left: int) -> None:
+        if self._launcher.closed:  # the search was stopped, and with it the process: the plan is not to blame
+            return
+        trial = trial.model_copy(update={"command": printable(self._command(trial.plan, trial.batch))})
+        self._journal.add(trial)
+        self._note(trial)
+        best, _ = self._winner()
+        self._watcher.looked(trial, self._trials[best] if best else None, left)
+
+    def _note(self, trial: Trial) -> None:
+        self._trials[trial.name] = trial
+
+    def _batches(self, plan: Plan) -> tuple[int, ...]:
+        return self._question.batches if plan.batch is None else (plan.batch,)
+
+    def _examples(self, batch: int) -> Examples:
+        with self._making_examples:
+            return self._stored_examples(batch)
+
+    @functools.cache  # noqa: B019  # as long as the search
+    def _stored_examples(self, batch: int) -> Examples:
+        return Examples.store(self._scratch, self._servable, batch, self._given, self._seed)
+
+    def _time_is_up(self) -> bool:
+        limit = self._question.time_limit
+        self.ran_out_of_time = limit is not None and time.monotonic() - self._began > limit
+        return self.ran_out_of_time
+
+    # ------------------------------------------------------------ rounds
+
+    def _contenders(self) -> list[str]:
+        """Trials that may be the best, the best first."""
+        names = self._by_cost(self._trials)
+        if len(self._question.objectives) > 1:
+            front = self._front()
+            return [name for name in names if name in front][:MOST_CONTENDERS]
+        first = self._question.objectives[0]
+        if first in ("size", "memory"):
+            return names[:FINALISTS]
+        best = self._trials[names[0]] if names else None
+        near = [name for name in names if best and _may_be_as_fast(self._trials[name], best, first == "throughput")]
+        return near[:MOST_CONTENDERS]
+
+    def _better_half(self, names: Sequence[str]) -> list[str]:
+        """A round: all in turns, of which the slower half goes, but not below the number of finalists."""
+        seconds = ROUND_SECONDS * len(names)
+        comparison = self._side_by_side("round", names, seconds)
+        left = self._by_cost(names, costs_in(comparison))
+        return left[: max(FINALISTS, len(names) // 2)]
+
+    def _side_by_side(self, stage: str, names: Sequence[str], seconds: float) -> Comparison | None:
+        """Measure trials in turns, in fresh processes."""
+        if (finished := self._journal.round(stage, names)) is None:
+            self._watcher.phase(f"{stage}: measuring {len(names)} in turns")
+            finished = self._measured_in_turns(names, seconds)
+            self._journal.add_round(stage, names, finished)
+        for trial in finished.trials:
+            if trial.status is not Status.RAN:  # it ran when it was looked at, and does not now
+                self._note(trial.model_copy(update={"command": self._trials[trial.name].command}))
+        if finished.comparison is None:
+            return None
+        return per_example(finished.comparison, {trial.name: trial.batch for trial in finished.trials})
+
+    def _measured_in_turns(self, names: Sequence[str], seconds: float) -> Round:
+        plans = list(dict.fromkeys(self._trials[name].plan for name in names))
+        with ThreadPoolExecutor(STARTERS) as pool, contextlib.ExitStack() as stack:
+            try:
+                started = dict(zip(plans, pool.map(self._started, plans), strict=True))
+            except BaseException:
+                self._launcher.close()
+                raise
+            for process in started.values():
+                if not isinstance(process, TrialError):
+                    stack.callback(self._launcher.end, process[0])
+            failed, runs = [], []
+            for name in names:
+                trial = self._trials[name]
+                process = started[trial.plan]
+                try:
+                    if isinstance(process, TrialError):
+                        raise process
+                    runs.append(self._checked(*process, self._examples(trial.batch)))
+                except TrialError as error:
+                    failed.append(failed_trial(trial.plan, trial.batch, error))
+            measured, comparison = measure_in_turns(runs, seconds, self._watcher.measuring)
+        return Round(trials=(*measured, *failed), comparison=comparison)
+
+    def _started(self, plan: Plan) -> tuple[EngineProcess, Loaded] | TrialError:
+        try:
+            return self._launcher.start(plan)
+        except TrialError as error:
+            return error
+
+    def _with_defaults(self, names: Sequence[str]) -> list[str]:
+        """Names and those of the defaults, each at its best batch size."""
+        defaults: dict[str, str] = {}
+        ran = [name for name in self._default_names() if self._trials[name].status is Status.RAN]
+        for name in sorted(ran, key=self._cost):  # also of those that do not keep to a limit: users have them
+            defaults.setdefault(self._trials[name].plan.engine, name)
+        return list(dict.fromkeys([*names, *defaults.values()]))
+
+    # ------------------------------------------------------------ judging
+
+    def _cost(self, name: str, seconds: float | None = None) -> float:
+        """In the first objective; infinite where a limit is not kept."""
+        trial = self._trials[name]
+        if not within_limits(trial, self._question, seconds):
+            return float("inf")
+        return cost(trial, self._question.objectives[0], seconds)
+
+    def _costs_of(self, plan: Plan) -> float:
+        """The cost of a plan, at its best batch size; infinite before it was looked at."""
+        return min(
+            (self._cost(name) for name, trial in self._trials.items() if trial.plan == plan), default=float("inf")
+        )
+
+    def _by_cost(self, names: Iterable[str], seconds: dict[str, float] | None = None) -> list[str]:
+        """Those that ran, within the limits, the best first; of equal ones the faster."""
+        known = seconds or {}
+        costs = {name: self._cost(name, known.get(name)) for name in names}
+        runs = [name for name, value in costs.items() if value < float("inf")]
+        return sorted(runs, key=lambda name: (costs[name], median_seconds(self._trials[name])))
+
+    def _winner(self) -> tuple[str | None, tuple[str, ...]]:
+        """The best, and those that cannot be told apart from it; before the final, the best look."""
+        return winner_of(self._trials, self._question, self._final, self._confirmation)
+
+    def _front(self) -> tuple[str, ...]:
+        if len(self._question.objectives) < 2:
+            return ()
+        seconds = costs_in(self._final)
+        return pareto_front(
+            {
+                name: [cost(trial, one, seconds.get(name)) for one in self._question.objectives]
+                for name, trial in self._trials.items()
+                if within_limits(trial, self._question, seconds.get(name))
+            }
+        )
+
+    def _default_names(self) -> list[str]:
+        return [name for name, trial in self._trials.items() if trial.plan in self._space.defaults]
+
+    def _not_tried(self) -> Iterator[Trial]:
+        seen = {trial.plan for trial in self._trials.values()}
+        for plan in self._space.plans():
+            if plan not in seen:
+                reason = self._champions.why_not(plan, self.ran_out_of_time)
+                batch = plan.batch or self._question.batches[0]
+                yield Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=printable(reason))
+
+
+class _TimeIsUpError(Exception):
+    """No further looks."""
+
+
+def _may_be_as_fast(trial: Trial, best: Trial, per_example: bool) -> bool:
+    """Whether the intervals of two looks, apart in time, leave it open which is faster."""
+    assert trial.measurement is not None
+    assert best.measurement is not None
+    mine, other = (trial.batch, best.batch) if per_example else (1, 1)
+    return trial.measurement.interval.low / mine <= NEAR * best.measurement.interval.high / other

@@ -1,0 +1,87 @@
+"""The plans that a question admits for a net."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from tfperf.engines.catalog import Engine, find_engine, missing
+from tfperf.engines.plan import TRANSFORMATIONS, Plan, Precision, Transformation
+from tfperf.search.question import Question
+
+__all__ = ["DEFAULTS", "Space"]
+
+DEFAULTS = ("predict", "eager", "graph")
+"""What users have without tfperf: model.predict(x), model(x), and tf.function(model)."""
+
+PROBES = ("litert", "onnx", "openvino", "frozen", "graph")
+"""Engines that start quickly, or else are usual."""
+
+ROUNDING: dict[Precision, float] = {"bfloat16": 2**-9, "float16": 2**-12, "int8": 2**-9, "int8_static": 2**-9}
+"""Largest relative error of rounding a number near 1, or a weight near the largest."""
+
+HOPELESS = 2.0
+"""Errors of rounding average out a little, but a single one must not be more than so many times the tolerance."""
+
+
+class Space:
+    """Plans by their parts, so that a search can go from one to its neighbours."""
+
+    def __init__(self, question: Question, applicable: Sequence[Transformation]) -> None:
+        """Look at the question.
+
+        Args:
+            applicable: transformations that would change something in this net.
+
+        Raises:
+            EngineError: there is no such engine.
+        """
+        self.question = question
+        self.engines = tuple(find_engine(name) for name in question.engines)
+        self._applicable = [one for one in TRANSFORMATIONS if one in applicable and one in question.transformations]
+
+    @property
+    def defaults(self) -> tuple[Plan, ...]:
+        """What users have, with the threads that it takes by itself; whether or not its engine is among those asked."""
+        return tuple(Plan(engine=name) for name in DEFAULTS)
+
+    def probes(self) -> tuple[Plan, ...]:
+        """One engine with each number of threads, for how many suit this net: the first installed of the light ones."""
+        numbers = self.question.threads
+        usable = {one.name: one for one in self.engines if missing(one) is None}
+        engine = next((usable[name] for name in PROBES if name in usable), None)
+        if engine is None or len(numbers) < 2 or not self.precisions(engine):
+            return ()
+        return tuple(Plan(engine=engine.name, precision=self.precisions(engine)[0], threads=one) for one in numbers)
+
+    def precisions(self, engine: Engine) -> tuple[Precision, ...]:
+        """Of an engine, without those whose rounding alone is more than the tolerance."""
+        asked = [one for one in engine.precisions if one in self.question.precisions]
+        return tuple(one for one in asked if self.hopeless(one) is None)
+
+    def hopeless(self, precision: Precision) -> str | None:
+        """Why no plan in this precision can answer within the tolerance; None: it may."""
+        rounding = ROUNDING.get(precision, 0.0)
+        if self.question.accuracy_drop is not None or rounding <= HOPELESS * self.question.tolerance:
+            return None
+        return f"{precision} rounds by {rounding:.1g}, far more than the tolerance of {self.question.tolerance:.1g}"
+
+    def transformations(self, engine: Engine) -> tuple[tuple[Transformation, ...], ...]:
+        """Sets of transformations that the engine takes and that change something; the empty set first."""
+        known = [one for one in self._applicable if one in engine.transformations]
+        return tuple(
+            itertools.chain.from_iterable(itertools.combinations(known, size) for size in range(len(known) + 1))
+        )
+
+    def plans(self) -> Iterator[Plan]:
+        """All of them, each engine's together."""
+        for engine in self.engines:
+            for precision in engine.precisions:
+                if precision in self.question.precisions:
+                    for threads, changes in itertools.product(self.question.threads, self.transformations(engine)):
+                        for batch in self.question.batches if engine.fixed_batch else (None,):
+                            yield Plan(
+                                engine=engine.name,
+                                precision=precision,
+                                threads=threads,
+                                batch=batch,
+                                transformations=changes,
+                            )

@@ -1,0 +1,181 @@
+"""What is tuned: a net in this process, how other processes open it again, and what it is called with."""
+
+import hashlib
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfperf.engines.accuracy import accuracy_of, check_labels
+from tfperf.engines.batches import in_batches
+from tfperf.engines.building import check_numbers
+from tfperf.engines.plan import Plan
+from tfperf.engines.process import Origin
+from tfperf.exports.opening import open_model
+from tfperf.exports.servable import Servable
+from tfperf.exports.signature import Signature
+
+__all__ = ["Subject", "read_subject"]
+
+REFERENCE_BATCH = 64
+"""Rows a call, for the accuracy of the net itself."""
+
+Arrays = tuple[NDArray[Any], ...]
+
+
+class Subject(NamedTuple):
+    """A net with its inputs and labels, if there are any."""
+
+    servable: Servable
+    origin: Origin
+    opened_as: str
+    """What a person would give the command line for it."""
+    inputs: Arrays | None
+    """One array for each input, in the order of the signature; None: random ones are to be made."""
+    labels: Arrays | None
+    """One array for each output, empty for one without labels; None: there are none."""
+    inputs_file: str | None
+    graph_only: bool = False
+    """Other processes open its graph in float32, and not its code."""
+
+    @property
+    def rows(self) -> int:
+        """Of the inputs; 1 where there are none."""
+        batched = [
+            len(array)
+            for form, array in zip(self.servable.signature.inputs, self.inputs or (), strict=False)
+            if form.shape[:1] == (None,)
+        ]
+        return min(batched, default=1)
+
+    def digests(self) -> list[str]:
+        """Of what it is called with."""
+        arrays = (*(self.inputs or ()), *(self.labels or ()))
+        return [hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in arrays]
+
+    def accuracy(self) -> float | None:
+        """The share of labels that the net itself finds, in float32; None: there are no labels."""
+        if self.inputs is None or self.labels is None:
+            return None
+        traced = self.servable.trace()
+        names = [form.name for form in self.servable.signature.outputs]
+
+        def call(*arrays: Any) -> list[NDArray[Any]]:
+            answers = traced(**self.servable.named([tf.constant(array) for array in arrays]))
+            return [answers[name].numpy() for name in names]
+
+        return accuracy_of(in_batches(call, self.servable.signature, self.inputs, REFERENCE_BATCH), self.labels)
+
+    def command(self, plan: Plan, batch: int, tolerance: float) -> str:
+        """What runs a plan with a batch size alone."""
+        words = ["tfperf", "engines", self.opened_as, "--engine", plan.engine, "--precision", plan.precision]
+        words += ["--threads", str(plan.threads or "default"), "--batch", str(batch), "--tolerance", f"{tolerance:g}"]
+        if plan.transformations:
+            words += ["--transform", ",".join(plan.transformations)]
+        if self.inputs_file is not None:
+            words += ["--inputs", self.inputs_file]
+        if self.origin.signature is not None:
+            words += ["--signature", self.origin.signature]
+        if self.origin.seed:
+            words += ["--seed", str(self.origin.seed)]
+        return shlex.join(words)
+
+
+def read_subject(
+    model: Any,
+    inputs: Any,
+    labels: Any,
+    scratch: Path,
+    *,
+    signature: str | None = None,
+    seed: int = 0,
+    inputs_file: str | None = None,
+) -> Subject:
+    """Look at a model.
+
+    Args:
+        model: what the command line takes, or a `keras.Model`, which is saved for other processes.
+        inputs: arrays in the nest that the model is called with, or by the names of its inputs; None: random ones.
+        labels: whole numbers, one array for the one output, or a dictionary by output; None: there are none.
+        scratch: folder that stays as long as other processes open the model.
+        signature, seed: as `open_model` takes them.
+
+    Raises:
+        ExportError: there is no such model, or it cannot be traced.
+        EngineError: it takes or gives strings.
+        ValueError: the model does not take these inputs, or these are no labels of its outputs.
+        TypeError: neither a string nor a Keras model.
+    """
+    graph_only = False
+    if isinstance(model, str):
+        servable, origin, opened_as = (
+            open_model(model, signature=signature, seed=seed),
+            Origin(model, signature, seed),
+            model,
+        )
+    elif isinstance(model, keras.Model):
+        servable = Servable.from_net(model, None if isinstance(inputs, Mapping) and _has_names(model) else inputs)
+        origin, graph_only = _saved(model, servable, scratch)
+        opened_as = f"{servable.name}.keras"
+    else:
+        raise TypeError(f"expected a keras.Model, or what names one. Received: {type(model).__name__}")
+    check_numbers(servable.signature)
+    given = None if inputs is None else _in_order(inputs, servable.signature)
+    subject = Subject(servable, origin, opened_as, given, None, inputs_file, graph_only)
+    if labels is None:
+        return subject
+    truth = _labels_in_order(labels, servable.signature)
+    check_labels(truth, servable.signature, subject.rows)
+    return subject._replace(labels=truth)
+
+
+def as_graph(subject: Subject, scratch: Path) -> Subject:
+    """The same net for processes that do not have its Python code: its graph, in float32."""
+    return subject._replace(origin=_saved_graph(subject.servable, scratch), graph_only=True)
+
+
+def _saved(model: keras.Model, servable: Servable, scratch: Path) -> tuple[Origin, bool]:
+    """The model as a .keras file or, where Keras cannot write it, as its graph; and whether it is the latter."""
+    file = scratch / f"{servable.name}.keras"
+    try:
+        model.save(file)
+    except Exception:  # whatever the user's own classes raise
+        return _saved_graph(servable, scratch), True
+    return Origin(str(file)), False
+
+
+def _saved_graph(servable: Servable, scratch: Path) -> Origin:
+    folder = scratch / "graph" / servable.name
+    folder.mkdir(parents=True)
+    servable.save(folder)
+    return Origin(str(folder))
+
+
+def _has_names(model: keras.Model) -> bool:
+    """Whether the inputs of a model have names without being called by them."""
+    return bool(getattr(model, "inputs", None)) and not isinstance(getattr(model, "_inputs_struct", None), Mapping)
+
+
+def _in_order(inputs: Any, signature: Signature) -> Arrays:
+    names = [form.name for form in signature.inputs]
+    by_name = isinstance(inputs, Mapping) and set(inputs) == set(names)
+    arrays: Sequence[Any] = [inputs[name] for name in names] if by_name else keras.tree.flatten(inputs)
+    given = tuple(np.asarray(array) for array in arrays)
+    signature.check(given)
+    return given
+
+
+def _labels_in_order(labels: Any, signature: Signature) -> Arrays:
+    names = [form.name for form in signature.outputs]
+    if not isinstance(labels, Mapping):
+        if len(names) > 1:
+            raise ValueError(f"expected labels by the names of outputs ({', '.join(names)}). Received: one array")
+        labels = {names[0]: labels}
+    if unknown := [name for name in labels if name not in names]:
+        raise ValueError(f"expected labels of the outputs {', '.join(names)}. Received: {unknown[0]}")
+    return tuple(np.asarray(labels.get(name, np.empty(0, np.int64))) for name in names)

@@ -1,0 +1,242 @@
+"""`tfperf.tune`: which plan runs a model best on this machine."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from tfperf.cores import usable_cores
+from tfperf.engines.catalog import known_engines
+from tfperf.engines.launching import Launcher
+from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Precision, Transformation
+from tfperf.engines.process import store_arrays
+from tfperf.engines.side_by_side import answers_vary, printable
+from tfperf.engines.transformations import applicable
+from tfperf.engines.trial import Trial
+from tfperf.measure import Doubt, Environment, Progress
+from tfperf.measure.memory import available_memory, usable_memory
+from tfperf.search.journal import Journal, journal_folder
+from tfperf.search.outcome import Outcome
+from tfperf.search.question import Objective, Question
+from tfperf.search.searching import Labels, Search, Watcher
+from tfperf.search.space import Space
+from tfperf.tuning.subject import Subject, as_graph, read_subject
+from tfperf.tuning.tuned import Tuned
+
+__all__ = ["tune"]
+
+MEMORY_SHARE = 0.8
+"""Of the machine's memory, and of what is free of it: what one trial may use."""
+
+ALIKE = Doubt(
+    name="answers_alike",
+    words="the net answers alike to different inputs, so that the check of the answers says little",
+    advice="take trained weights, or inputs that it tells apart",
+)
+
+NOT_CONFIRMED = Doubt(
+    name="not_confirmed",
+    words="the search was stopped, and the best so far was not measured again",
+    advice="run the same command: it goes on where it was stopped",
+)
+
+NO_CODE = Doubt(
+    name="no_code",
+    words="only this process can open the model's Python code, so that model(x), predict and tf.function ran in it",
+    advice="put it into a file, and tune file.py:function: then all run alike, in all precisions",
+)
+
+
+def tune(
+    model: Any,
+    inputs: Any = None,
+    *,
+    objective: Objective | Sequence[Objective] = "latency",
+    batch: int | Sequence[int] | None = None,
+    threads: int | Sequence[int] | None = None,
+    engines: Sequence[str] | None = None,
+    precisions: Sequence[Precision] = PRECISIONS,
+    transformations: Sequence[Transformation] = TRANSFORMATIONS,
+    tolerance: float = 1e-4,
+    same_top1: bool = False,
+    labels: Any = None,
+    accuracy_drop: float | None = None,
+    latency_limit: float | None = None,
+    memory_limit: int | None = None,
+    trial_seconds: float = 300.0,
+    time_limit: float | None = None,
+    signature: str | None = None,
+    seed: int = 0,
+    cache: Path | None = None,
+    fresh: bool = False,
+    inputs_file: str | None = None,
+    watcher: Watcher | None = None,
+) -> Tuned:
+    """Search for the best plan of a model on this machine, and measure it beside what users have without tfperf.
+
+    Every plan runs in a process of its own; its answers are compared with those of the model in float32 before it is
+    timed. What is finished is kept on disk: after a kill or Ctrl-C the same call goes on where it was. Ctrl-C gives
+    the best so far.
+
+    Args:
+        model: a `keras.Model`, or what the command line takes, as "mlp", "my_file.py:build" or "net.keras".
+        inputs: arrays in the nest that the model is called with, or by the names of its inputs; None: random ones.
+        objective: "latency", "throughput", "size" or "memory"; several: the first decides, the front of all is told.
+        batch: batch sizes; None: that of the inputs, or 1 where there are none, or labels. Latency takes one.
+        threads: numbers of threads; None: 1, its doubles, and as many as there are cores.
+        engines: names; None: all.
+        tolerance: largest error of any answer, as a share of the largest answer of the same output in float32.
+        same_top1: whether the largest answer of each row must be the same, too.
+        labels: whole numbers for each row of `inputs`, or a dictionary of them by output. With `accuracy_drop`.
+        accuracy_drop: in place of the tolerance: the loss of accuracy on the labels that is admitted, as 0.005.
+        latency_limit: seconds; a plan whose call takes longer cannot win.
+        memory_limit: bytes that a trial may use, beyond which it is ended; None: 80 % of the machine's; never more than
+            80 % of what is free.
+        trial_seconds: for each step of a trial, as converting or loading, after which it is ended.
+        time_limit: seconds of looking around, after which the best so far are measured; None: to the end.
+        signature: of a SavedModel.
+        seed: of random inputs, and of the weights of a net by name.
+        cache: folder of conversions; None: in tfperf's own cache.
+        fresh: forget what an earlier search that was stopped has found.
+        inputs_file: where the inputs are, for the commands that reproduce a trial.
+        watcher: is told how far the search is.
+
+    Raises:
+        ExportError: there is no such model, or it cannot be traced.
+        EngineError: an unknown engine, or a model that takes or gives strings.
+        SearchError: another process tunes the same model now.
+        ValueError: the question makes no sense, or the model does not take these inputs.
+        OSError: the cache cannot be written.
+    """
+    if (labels is None) != (accuracy_drop is None):
+        raise ValueError("expected labels and accuracy_drop together. Received: one of them")
+    if labels is not None and inputs is None:
+        raise ValueError("expected the inputs that the labels belong to. Received: labels alone")
+    with contextlib.ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfperf-tune-")))
+        subject = read_subject(model, inputs, labels, scratch, signature=signature, seed=seed, inputs_file=inputs_file)
+        question = Question(
+            objectives=(objective,) if isinstance(objective, str) else tuple(objective),
+            batches=_numbers((subject.rows if labels is None else 1) if batch is None else batch),
+            threads=_numbers(_doubles(usable_cores()) if threads is None else threads),
+            engines=tuple(engines if engines is not None else (engine.name for engine in known_engines())),
+            precisions=tuple(one for one in PRECISIONS if one in precisions),
+            transformations=tuple(one for one in TRANSFORMATIONS if one in transformations),
+            tolerance=tolerance,
+            same_top1=same_top1,
+            accuracy_drop=accuracy_drop,
+            latency_limit=latency_limit,
+            memory_limit=memory_limit or int(MEMORY_SHARE * usable_memory()),
+            trial_seconds=trial_seconds,
+            time_limit=time_limit,
+        )
+        if "latency" in question.objectives and len(question.batches) > 1:
+            raise ValueError("expected one batch size for the latency of a call; give one, or ask for throughput")
+        return _searched(question, subject, scratch, stack, cache=cache, fresh=fresh, watcher=watcher or _Quiet())
+
+
+def _searched(
+    question: Question,
+    subject: Subject,
+    scratch: Path,
+    stack: contextlib.ExitStack,
+    *,
+    cache: Path | None,
+    fresh: bool,
+    watcher: Watcher,
+) -> Tuned:
+    began = time.monotonic()
+    space = Space(question, applicable(subject.servable))
+    launcher = stack.enter_context(_launcher(subject, question, scratch, cache))
+    if not subject.graph_only and subject.opened_as != subject.origin.model and not launcher.can_open():
+        subject = as_graph(subject, scratch)
+        launcher.close()
+        launcher = stack.enter_context(_launcher(subject, question, scratch, cache))
+    fingerprints = [launcher.conversions.fingerprint, *subject.digests()]
+    journal = Journal(journal_folder(fingerprints, question, Environment.here()))
+    stack.enter_context(journal.held())
+    if fresh:
+        journal.discard()
+    accuracy = subject.accuracy()
+    search = Search(
+        subject.servable,
+        question,
+        space,
+        launcher,
+        journal,
+        scratch,
+        watcher,
+        given=subject.inputs,
+        seed=subject.origin.seed,
+        labels=_stored(subject, scratch, accuracy, question),
+        command=lambda plan, batch: subject.command(plan, batch, question.tolerance),
+    )
+    doubts = [] if answers_vary(subject.servable) else [ALIKE]
+    if subject.graph_only:
+        doubts.append(NO_CODE)
+    ended: Literal["finished", "time limit", "interrupted"] = "finished"
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        ended = "interrupted"
+        doubts.append(NOT_CONFIRMED)
+    if search.ran_out_of_time and ended == "finished":
+        ended = "time limit"
+    outcome = Outcome(
+        model=subject.servable.name,
+        opened_as=printable(subject.opened_as),
+        question=question,
+        seconds=time.monotonic() - began,
+        ended=ended,
+        reference_accuracy=accuracy,
+        doubts=tuple(doubts),
+        **search.found._asdict(),
+    )
+    return Tuned(outcome, subject.servable, subject.inputs, journal, cache)
+
+
+def _launcher(subject: Subject, question: Question, scratch: Path, cache: Path | None) -> Launcher:
+    return Launcher(
+        subject.servable,
+        subject.origin,
+        scratch,
+        representative=subject.inputs,
+        cache=cache,
+        deadline=question.trial_seconds,
+        memory_limit=min(question.memory_limit, int(MEMORY_SHARE * available_memory())),
+        graph_only=subject.graph_only,
+    )
+
+
+def _stored(subject: Subject, scratch: Path, accuracy: float | None, question: Question) -> Labels | None:
+    if accuracy is None or subject.inputs is None or subject.labels is None:
+        return None
+    return Labels(
+        inputs=store_arrays(scratch / "labelled.npz", subject.inputs),
+        labels=store_arrays(scratch / "labels.npz", subject.labels),
+        least=round(accuracy - (question.accuracy_drop or 0.0), 12),  # 0.8 - 0.1 is a little more than 0.7
+    )
+
+
+def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:
+    return (given,) if isinstance(given, int) else tuple(sorted(set(given)))
+
+
+def _doubles(cores: int) -> tuple[int, ...]:
+    """1, 2, 4, ... and all cores."""
+    return (*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores)
+
+
+class _Quiet:
+    """A watcher that says nothing."""
+
+    def phase(self, words: str) -> None:
+        pass
+
+    def looked(self, trial: Trial, best: Trial | None, left: int) -> None:
+        pass
+
+    def measuring(self, progress: Progress) -> None:
+        pass
