@@ -6,7 +6,8 @@ import sys
 import pytest
 
 COMMANDS = (
-    "list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify", "engines", "tune", "report",
+    "list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify",
+    "engines", "tune", "report",
 )  # fmt: skip
 
 

@@ -56,9 +56,9 @@ def test_an_engine_that_calls_the_net_gets_its_weights(dense, tmp_path):
     inputs, stored = store_arrays(tmp_path / "inputs.npz", arrays), store_arrays(tmp_path / "weights.npz", weights)
     with EngineProcess(Plan(engine="eager", threads=1), deadline=240) as process:
         with pytest.raises(TrialError, match=r"^eager, 1 thread: expected a net \(.* which does not exist$") as told:
-            process.build(Origin("no_such_model"), stored)
+            process.build(Origin("no_such_model"), stored, servable.signature)
         assert told.value.status is Status.REFUSED
-        loaded = process.build(origin, stored)
+        loaded = process.build(origin, stored, servable.signature)
         assert loaded.proof["threads"] == "TensorFlow's pools: intra 1, inter 1"
         assert loaded.size is None
         assert process.check(BATCH, inputs, reference).agreement.passed

@@ -1,5 +1,7 @@
 """One function from named tensors to named tensors, whatever the net."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -270,3 +272,44 @@ def test_what_has_no_batch_goes_with_each(small):
     assert [(one["x"].shape, one["scale"].shape) for one in ones] == [((1, 2), (3,))] * 2
     alone = Servable("scaled", Signature(inputs=signature.inputs[1:], outputs=()), lambda **_: {}, keeps=[])
     assert len(list(alone.one_by_one([np.ones(3)]))) == 1
+
+
+def test_another_signatures_names_are_taken(servable_of_two_heads):
+    servable = servable_of_two_heads
+    arrays = servable.signature.random_inputs(3)
+    expected = servable.reference(arrays)
+    numbered = json.loads(servable.signature.model_dump_json())
+    for place, form in enumerate([*numbered["inputs"], *numbered["outputs"]]):
+        form["name"] = f"other_{9 - place}"  # another order by name
+    signature = Signature.model_validate_json(json.dumps(numbered))
+    other = servable.named_as(signature)
+    assert other.signature == signature
+    for variant in (
+        other,
+        other.variant("float32", ("fold_batch_norm",)),
+        other.variant("float32", ("constant_weights",)),
+    ):
+        for mine, theirs in zip(variant.reference(arrays), expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+    for mine, theirs in zip(other.reference(arrays), expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert servable.named_as(servable.signature) is servable
+
+
+def test_a_net_of_other_shapes_is_not_renamed(servable_of_two_heads):
+    changed = servable_of_two_heads.signature.model_copy(
+        update={"outputs": servable_of_two_heads.signature.outputs[:1]}
+    )
+    with pytest.raises(ExportError, match=r"^expected net 'heads' with "):
+        servable_of_two_heads.named_as(changed)
+
+
+@pytest.fixture
+def servable_of_two_heads():
+    x = keras.Input((6, 6, 2))
+    y = keras.layers.BatchNormalization()(keras.layers.Conv2D(3, 3)(x))
+    y = keras.layers.GlobalAveragePooling2D()(y)
+    net = keras.Model(x, [keras.layers.Dense(2)(y), keras.layers.Dense(5)(y)], name="heads")
+    rng = np.random.default_rng(0)
+    net.set_weights([rng.uniform(0.5, 1.5, weight.shape) for weight in net.get_weights()])
+    return Servable.from_net(net)

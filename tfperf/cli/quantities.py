@@ -24,10 +24,11 @@ def batch_sizes(option: str, text: str) -> tuple[int, ...]:
     """
     if ":" not in text:
         return tuple(sorted(set(whole_numbers(option, text))))
-    ends = whole_numbers(option, text.replace(":", ",", 1))
-    if len(ends) != 2 or ends[0] > ends[1]:
+    ends = text.split(":")
+    numbers = [int(end) for end in ends if end.strip().isdecimal()]
+    if len(ends) != 2 or len(numbers) != 2 or not 0 < numbers[0] <= numbers[1]:
         raise typer.BadParameter(f"expected {option} as 1,8,32 or 1:256. Received: {text}")
-    first, last = ends
+    first, last = numbers
     doubles = [first * 2**power for power in range(last.bit_length()) if first * 2**power < last]
     return (*doubles, last)
 

@@ -79,23 +79,25 @@ def register(app: typer.Typer) -> None:
         from tfperf.report.page import check_report_path
         from tfperf.search.question import OBJECTIVES
         from tfperf.tuning import tune as search
+        from tfperf.tuning.deploying import DEPLOYMENT
 
         if report is not None:
             check_report_path(report)
-        for option, target in (("--json", json), ("--report", report)):
-            if target is not None and (reason := why_not_writable(target)):
-                raise typer.BadParameter(f"{option}: {reason}")
         if export is not None and export.exists() and (not export.is_dir() or any(export.iterdir())):
             raise typer.BadParameter(f"expected a new folder for --export. Received: {export}, which exists")
-        objectives = [one.strip() for one in objective.split(",")]
-        chosen_from(OBJECTIVES, "--objective", ",".join(objectives))
+        within = None if export is None else export / DEPLOYMENT
+        for option, target in (("--json", json or Path("results", "tune.json")), ("--export", within)):
+            if target is not None and (reason := why_not_writable(target)):
+                raise typer.BadParameter(f"{option}: {reason}")
+        chosen = chosen_from(OBJECTIVES, "--objective", objective)
+        first = objective.split(",")[0].strip()  # which decides
         changes = () if transform == "none" else chosen_from(TRANSFORMATIONS, "--transform", transform)
         with Display() as display:
             try:
                 tuned = search(
                     model,
                     read_arrays(inputs) if inputs is not None else None,
-                    objective=[one for one in objectives if one in OBJECTIVES],
+                    objective=sorted(chosen, key=lambda one: one != first),
                     batch=batch_sizes("--batch", batch),
                     threads=whole_numbers("--threads", threads) if threads is not None else None,
                     engines=chosen_from([known.name for known in known_engines()], "--engine", engine),
@@ -121,9 +123,13 @@ def register(app: typer.Typer) -> None:
         tuned.to_json(target)
         if report is not None:
             tuned.report(report)
-        if export is not None and tuned.outcome.winner is not None:
-            tuned.export(export)
-        display.answer(tuned, [str(one) for one in (target, report, export) if one is not None])
+        exported = export if tuned.outcome.winner is not None else None
+        if exported is not None:
+            try:
+                tuned.export(exported)
+            except OSError as error:
+                raise typer.BadParameter(f"--export: {error_words(error)}") from error
+        display.answer(tuned, [str(one) for one in (target, report, exported) if one is not None])
         if tuned.outcome.ended == "interrupted":
             raise typer.Exit(INTERRUPTED)
         tuned.forget()

@@ -75,6 +75,7 @@ class Child:
         self._looks, self._next_look = 0, 0.0
         self._still_since: float | None = None
         self._stood_still = 0.0
+        self._outside: list[psutil.Process] | None = None
         self._last_words = b""
         self._closed = False
         started: Future[subprocess.Popen[bytes]] = Future()
@@ -94,7 +95,7 @@ class Child:
             TrialError: the worker says that it cannot, died, was closed, did not answer in time, or took too much
                 memory.
         """
-        with self._asking:
+        with self._asking, self._awake():
             if self._over is not None:
                 raise self._over
             try:
@@ -123,6 +124,31 @@ class Child:
             self._signal(signal.SIGCONT)
             self._stood_still += time.monotonic() - self._still_since
             self._still_since = None
+
+    @contextlib.contextmanager
+    def taking_turns(self) -> Iterator[None]:
+        """Have it and what it started stand still meanwhile, but while it is asked.
+
+        What takes turns with it runs alone then: threads of many engines look for work for a while after each call.
+        """
+        self._outside = [one for one in self._everyone() if _group_of(one) != self.pid]
+        self._signal(signal.SIGSTOP, self._outside)
+        try:
+            yield
+        finally:
+            outside, self._outside = self._outside, None
+            self._signal(signal.SIGCONT, outside)
+
+    @contextlib.contextmanager
+    def _awake(self) -> Iterator[None]:
+        if self._outside is None:
+            yield
+            return
+        self._signal(signal.SIGCONT, self._outside)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGSTOP, self._outside)
 
     def close(self) -> None:
         """End the process and all that it started, at once: it has nothing to put in order."""
@@ -257,6 +283,13 @@ def _with_mark(mark: str) -> Iterator[psutil.Process]:
         with contextlib.suppress(psutil.Error, OSError):
             if process.environ().get(MARK) == mark:
                 yield process
+
+
+def _group_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 def _lives(process: psutil.Process) -> bool:

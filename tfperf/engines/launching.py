@@ -102,7 +102,7 @@ class Launcher:
         self._keep(process.child)
         try:
             if folder is None:
-                return process, process.build(self._origin, self._weights)
+                return process, process.build(self._origin, self._weights, self._servable.signature)
             return process, process.load(folder, self._servable.signature)
         except BaseException:
             self.end(process)
@@ -191,6 +191,7 @@ class Launcher:
                 "prepare",
                 origin=self._origin,
                 weights=str(self._weights),
+                signature=self._servable.signature.model_dump_json(),
                 cache=str(self.conversions.cache),
                 representative=str(self._representative) if self._representative is not None else None,
                 fingerprint=self.conversions.fingerprint,

@@ -63,16 +63,18 @@ class EngineProcess:
         plan, form = self.plan.model_dump_json(), signature.model_dump_json()
         return Loaded(**self._ask("load", plan=plan, signature=form, folder=str(folder)))
 
-    def build(self, origin: Origin, weights: Path) -> Loaded:
+    def build(self, origin: Origin, weights: Path, signature: Signature) -> Loaded:
         """Open the model there, and call the net itself.
 
         Args:
             weights: file of `store_arrays`.
+            signature: with the names that its inputs and outputs have here.
 
         Raises:
             TrialError: the engine cannot, or the process died or did not answer.
         """
-        return Loaded(**self._ask("build", plan=self.plan.model_dump_json(), origin=origin, weights=str(weights)))
+        plan, form = self.plan.model_dump_json(), signature.model_dump_json()
+        return Loaded(**self._ask("build", plan=plan, origin=origin, weights=str(weights), signature=form))
 
     def check(
         self,
@@ -160,6 +162,11 @@ class Work:
     def memory(self) -> MemoryPeak:
         """The most memory of the process."""
         return MemoryPeak.model_validate_json(self._ask("memory"))
+
+    @property
+    def child(self) -> Child | None:
+        """The process; None: it is this one."""
+        return getattr(self._process, "child", None)
 
     @property
     def cores_used(self) -> float:

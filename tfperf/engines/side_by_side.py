@@ -1,5 +1,6 @@
 """Plans of one net, each in a process of its own: checked, then measured in turns."""
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,7 +115,7 @@ def measured_trial(trial: Trial, work: Work, measurement: Measurement) -> Trial:
 def measure_in_turns(
     runs: Sequence[tuple[Trial, Work]], time_limit: float, on_progress: Callable[[Progress], None] | None = None
 ) -> tuple[list[Trial], Comparison | None]:
-    """Measure the work of trials side by side.
+    """Measure the work of trials side by side, each alone in its turn: the processes of the others stand still.
 
     A process that dies or hangs meanwhile makes its trial a failed one, and the others are measured again.
 
@@ -129,7 +130,10 @@ def measure_in_turns(
     works = {trial.name: work for trial, work in runs}
     while works:
         try:
-            found = _compared(works, time_limit, on_progress)
+            with contextlib.ExitStack() as stack:
+                for child in {work.child for work in works.values() if work.child is not None}:
+                    stack.enter_context(child.taking_turns())
+                found = _compared(works, time_limit, on_progress)
         except TrialError:
             for name, work in list(works.items()):
                 if work.failure is not None:

@@ -59,7 +59,7 @@ class Worker:
         self._runner = load(Path(folder), Signature.model_validate_json(signature), chosen)
         return self._loaded(time.perf_counter() - began)
 
-    def build(self, plan: str, origin: list[Any], weights: str) -> dict[str, Any]:
+    def build(self, plan: str, origin: list[Any], weights: str, signature: str) -> dict[str, Any]:
         """Open a model again, for an engine that calls the net itself."""
         began = time.perf_counter()
         chosen = Plan.model_validate_json(plan)
@@ -67,7 +67,7 @@ class Worker:
         from tfperf.engines.tensorflow_threads import use_threads
 
         use_threads(chosen.threads)  # before the net is made, with which TensorFlow starts
-        self._runner = build(_open(origin, weights), chosen)
+        self._runner = build(_open(origin, weights, signature), chosen)
         return self._loaded(time.perf_counter() - began)
 
     def take(self, runner: Runner, seconds: float) -> dict[str, Any]:
@@ -76,13 +76,13 @@ class Worker:
         return self._loaded(seconds)
 
     def prepare(
-        self, origin: list[Any], weights: str, cache: str, representative: str | None, fingerprint: str
+        self, origin: list[Any], weights: str, signature: str, cache: str, representative: str | None, fingerprint: str
     ) -> None:
         """Open a model again, to convert it."""
         from tfperf.engines.conversions import Conversions
 
         examples = _arrays(Path(representative)) if representative is not None else None
-        self._conversions = Conversions(_open(origin, weights), Path(cache), examples, fingerprint)
+        self._conversions = Conversions(_open(origin, weights, signature), Path(cache), examples, fingerprint)
 
     def convert(self, plan: str) -> str:
         """Convert it for a plan; the folder of what was made."""
@@ -161,12 +161,12 @@ def _refusal(status: Status, words: str) -> dict[str, Any]:
     return {"status": status, "error": " ".join(words.split())}
 
 
-def _open(origin: list[Any], weights: str) -> "Servable":
-    """The model that the parent has, with its weights."""
+def _open(origin: list[Any], weights: str, signature: str) -> "Servable":
+    """The model that the parent has, with its weights and names."""
     from tfperf.exports.opening import open_model
 
-    model, signature, seed = origin  # a `process.Origin`
-    servable = open_model(model, signature=signature, seed=seed)
+    model, chosen, seed = origin  # a `process.Origin`
+    servable = open_model(model, signature=chosen, seed=seed).named_as(Signature.model_validate_json(signature))
     if servable.net is not None:
         servable.net.set_weights(_arrays(Path(weights)))
     return servable

@@ -46,13 +46,15 @@ class Servable:
         net: Any = None,
         pack: Callable[[Sequence[Any]], list[Any]] = list,
         changes: Mapping[str, str] | None = None,
+        renamed: Mapping[str, str] | None = None,
     ) -> None:
         """Use one of the class methods instead.
 
         Args:
             keeps: what owns the variables and lookup tables that `call` uses.
+            renamed: outputs as the net itself names them -> their names in the signature, where these are others.
         """
-        self.changes = dict(changes or {})
+        self.changes, self._renamed = dict(changes or {}), dict(renamed or {})
         self.name, self.signature, self.call, self.net, self.pack = name, signature, call, net, pack
         self._keeps = keeps
 
@@ -89,7 +91,7 @@ class Servable:
         try:
             traced = tf.function(call).get_concrete_function(**{form.name: _spec(form, None) for form in inputs})
         except Exception as error:
-            why, tried = " ".join(str(error).split())[:300], "; ".join(map(str, inputs))
+            why, tried = " ".join(str(error).split())[-300:], "; ".join(map(str, inputs))  # the cause comes last
             raise ExportError(
                 f"net '{net.name}' cannot be traced with {tried}: {why}. If its inputs are others, give example inputs"
             ) from error
@@ -123,6 +125,25 @@ class Servable:
             return answers
 
         return cls(name or folder.parent.name, Signature(inputs=inputs, outputs=outputs), call, keeps=[loaded])
+
+    def named_as(self, signature: Signature) -> "Servable":
+        """This, with the names of another signature: Keras numbers what has none, differently in each process.
+
+        Raises:
+            ExportError: the inputs or outputs differ in more than their names.
+        """
+        if signature == self.signature:
+            return self
+        if _forms(signature) != _forms(self.signature):
+            raise ExportError(f"expected net '{self.name}' with {signature}. Received: one with {self.signature}")
+        inputs = list(zip(signature.inputs, self.signature.inputs, strict=True))
+        renamed = {ours.name: new.name for new, ours in zip(signature.outputs, self.signature.outputs, strict=True)}
+
+        def call(**tensors: Any) -> dict[str, tf.Tensor]:
+            answers = self.call(**{ours.name: tensors[new.name] for new, ours in inputs})
+            return {renamed[key]: tensor for key, tensor in answers.items()}
+
+        return Servable(self.name, signature, call, keeps=self._keeps, net=self.net, pack=self.pack, renamed=renamed)
 
     def after(self, preprocess: "Servable") -> "Servable":
         """This, fed by another: inputs go through `preprocess`, whose outputs are this one's inputs, in order.
@@ -246,7 +267,8 @@ class Servable:
         dtypes = {form.name: form.dtype for form in self.signature.outputs}
 
         def call(**tensors: Any) -> dict[str, tf.Tensor]:
-            return {key: tf.cast(tensor, dtypes[key]) for key, tensor in inside(**tensors).items()}
+            named = {self._renamed.get(key, key): tensor for key, tensor in inside(**tensors).items()}
+            return {key: tf.cast(tensor, dtypes[key]) for key, tensor in named.items()}
 
         return Servable(self.name, self.signature, call, keeps=self._keeps, changes=changes)
 
@@ -343,6 +365,11 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 def _fits(given: Sequence[int | None], wanted: Sequence[int | None]) -> bool:
     return len(given) == len(wanted) and all(a is None or b in (None, a) for a, b in zip(given, wanted, strict=True))
+
+
+def _forms(signature: Signature) -> list[list[tuple[Any, str]]]:
+    """Shapes and types, without names."""
+    return [[(form.shape, form.dtype) for form in forms] for forms in (signature.inputs, signature.outputs)]
 
 
 def _size(size: Any) -> int | None:

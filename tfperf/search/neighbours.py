@@ -168,9 +168,7 @@ class Champions:
         for engine in self._space.engines:
             of_kind[_kind(engine)] = min(of_kind[_kind(engine)], self._plain_cost(engine.name))
         best = min(of_kind.values(), default=float("inf"))
-        if of_kind[kind] == best:  # both may be 0: memory is
-            return 1.0 if best < float("inf") else float("inf")
-        return of_kind[kind] / best if best else float("inf")
+        return of_kind[kind] / best if best < float("inf") else float("inf")
 
 
 def _kind(engine: Engine) -> str:

@@ -27,7 +27,7 @@ def cost(trial: Trial, objective: Objective, seconds: float | None = None) -> fl
     if objective == "size":
         return float("inf") if trial.size is None else float(trial.size)
     if objective == "memory":
-        return float(trial.memory or 0)
+        return float(max(1, trial.memory or 0))  # costs are compared as ratios
     median = trial.measurement.median if seconds is None else seconds
     return median / trial.batch if objective == "throughput" else median
 

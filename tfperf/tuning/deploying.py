@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from tfperf.engines.building import conversions_folder, load
 from tfperf.engines.catalog import find_engine, missing
@@ -19,7 +19,7 @@ from tfperf.errors import EngineError
 from tfperf.exports.arrays import read_arrays
 from tfperf.exports.signature import Signature
 from tfperf.files import writing_folder_whole
-from tfperf.measure.value import Value
+from tfperf.measure.value import Count, Value
 
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable
@@ -38,10 +38,8 @@ class Deployment(Value):
 
     plan: Plan
     signature: Signature
-    tolerance: float
-    """Largest relative error of the answers to `reference.npz`."""
-    size: int
-    """Bytes of `net/`."""
+    tolerance: float = Field(ge=0, description="largest relative error of the answers to `reference.npz`")
+    size: Count = Field(description="bytes of `net/`")
 
 
 def write_deployment(

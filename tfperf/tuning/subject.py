@@ -2,7 +2,7 @@
 
 import hashlib
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from tfperf.engines.batches import in_batches
 from tfperf.engines.building import check_numbers
 from tfperf.engines.plan import Plan
 from tfperf.engines.process import Origin
+from tfperf.exports.arrays import in_order
 from tfperf.exports.opening import open_model
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
@@ -106,7 +107,7 @@ def read_subject(
         signature, seed: as `open_model` takes them.
 
     Raises:
-        ExportError: there is no such model, or it cannot be traced.
+        ExportError: there is no such model, it cannot be traced, or its inputs have other names.
         EngineError: it takes or gives strings.
         ValueError: the model does not take these inputs, or these are no labels of its outputs.
         TypeError: neither a string nor a Keras model.
@@ -119,13 +120,13 @@ def read_subject(
             model,
         )
     elif isinstance(model, keras.Model):
-        servable = Servable.from_net(model, None if isinstance(inputs, Mapping) and _has_names(model) else inputs)
+        servable = Servable.from_net(model, None if getattr(model, "inputs", None) else inputs)
         origin, graph_only = _saved(model, servable, scratch)
         opened_as = f"{servable.name}.keras"
     else:
         raise TypeError(f"expected a keras.Model, or what names one. Received: {type(model).__name__}")
     check_numbers(servable.signature)
-    given = None if inputs is None else _in_order(inputs, servable.signature)
+    given = None if inputs is None else _in_order(inputs, servable.signature, by_name=isinstance(model, str))
     subject = Subject(servable, origin, opened_as, given, None, inputs_file, graph_only)
     if labels is None:
         return subject
@@ -156,17 +157,19 @@ def _saved_graph(servable: Servable, scratch: Path) -> Origin:
     return Origin(str(folder))
 
 
-def _has_names(model: keras.Model) -> bool:
-    """Whether the inputs of a model have names without being called by them."""
-    return bool(getattr(model, "inputs", None)) and not isinstance(getattr(model, "_inputs_struct", None), Mapping)
+def _in_order(inputs: Any, signature: Signature, by_name: bool) -> Arrays:
+    """One array for each input.
 
-
-def _in_order(inputs: Any, signature: Signature) -> Arrays:
+    Args:
+        by_name: whether a dictionary must name the inputs; else it may also be the nest that the model is called with.
+    """
     names = [form.name for form in signature.inputs]
-    by_name = isinstance(inputs, Mapping) and set(inputs) == set(names)
-    arrays: Sequence[Any] = [inputs[name] for name in names] if by_name else keras.tree.flatten(inputs)
-    given = tuple(np.asarray(array) for array in arrays)
+    if isinstance(inputs, Mapping) and (by_name or set(inputs) == set(names)):
+        return in_order({name: np.asarray(array) for name, array in inputs.items()}, signature, "the inputs")
+    given = tuple(np.asarray(array) for array in keras.tree.flatten(inputs))
     signature.check(given)
+    if not all(array.size for array in given):
+        raise ValueError("expected an example at least of every input. Received: none")
     return given
 
 

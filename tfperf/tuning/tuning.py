@@ -5,7 +5,9 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
 
 from tfperf.cores import usable_cores
 from tfperf.engines.catalog import known_engines
@@ -26,6 +28,8 @@ from tfperf.tuning.subject import Subject, as_graph, read_subject
 from tfperf.tuning.tuned import Tuned
 
 __all__ = ["tune"]
+
+Choice = TypeVar("Choice", bound=str)
 
 MEMORY_SHARE = 0.8
 """Of the machine's memory, and of what is free of it: what one trial may use."""
@@ -117,13 +121,13 @@ def tune(
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfperf-tune-")))
         subject = read_subject(model, inputs, labels, scratch, signature=signature, seed=seed, inputs_file=inputs_file)
-        question = Question(
+        question = _asked(
             objectives=(objective,) if isinstance(objective, str) else tuple(objective),
             batches=_numbers((subject.rows if labels is None else 1) if batch is None else batch),
             threads=_numbers(_doubles(usable_cores()) if threads is None else threads),
             engines=tuple(engines if engines is not None else (engine.name for engine in known_engines())),
-            precisions=tuple(one for one in PRECISIONS if one in precisions),
-            transformations=tuple(one for one in TRANSFORMATIONS if one in transformations),
+            precisions=_in_order(PRECISIONS, precisions),
+            transformations=_in_order(TRANSFORMATIONS, transformations),
             tolerance=tolerance,
             same_top1=same_top1,
             accuracy_drop=accuracy_drop,
@@ -218,6 +222,20 @@ def _stored(subject: Subject, scratch: Path, accuracy: float | None, question: Q
         labels=store_arrays(scratch / "labels.npz", subject.labels),
         least=round(accuracy - (question.accuracy_drop or 0.0), 12),  # 0.8 - 0.1 is a little more than 0.7
     )
+
+
+def _asked(**fields: Any) -> Question:
+    try:
+        return Question(**fields)
+    except ValidationError as error:
+        (first, *_) = error.errors()
+        words = [*map(str, first["loc"]), first["msg"].removeprefix("Value error, ")]
+        raise ValueError(": ".join(words)) from error
+
+
+def _in_order(known: Sequence[Choice], given: Sequence[Choice]) -> tuple[Choice, ...]:
+    """Those that are given, in the order of those that are known; unknown ones, for `Question` to refuse, last."""
+    return (*(one for one in known if one in given), *(one for one in given if one not in known))
 
 
 def _numbers(given: int | Sequence[int]) -> tuple[int, ...]:
