@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 HOROVOD := .venv/.horovod
+PEERS := .venv-peers/.installed
 
-.PHONY: cook test lint types data clean
+.PHONY: cook test lint types data peers clean
 
 cook: $(STAMP) data
 	$(BIN)/tfperf run hybridize mnist_mixed_mirrored save_model
@@ -25,6 +26,14 @@ types: $(STAMP)
 data: $(STAMP)
 	$(BIN)/tfperf data fashion_mnist || $(BIN)/tfperf data fashion_mnist
 
+# PyTorch and JAX for benchmarks/peers.py, in a .venv of their own; nothing else needs them.
+peers: $(PEERS)
+
+$(PEERS): benchmarks/peers-requirements.txt
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers-requirements.txt
+	touch $(PEERS)
+
 $(STAMP): requirements.txt constraints.txt pyproject.toml setup.py
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info[:2] < (3, 14) else "tfperf needs CPython 3.11 to 3.13; this is " + sys.version.split()[0] + ": make PYTHON=python3.11 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -37,4 +46,4 @@ $(HOROVOD): $(STAMP)
 	touch $(HOROVOD)
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis results
+	rm -rf .venv .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis results

@@ -52,9 +52,24 @@ def test_a_run_is_a_table_a_result_file_and_a_picture(tfperf_command, code, tmp_
     assert kept.name == "engines mine"
     assert list(kept.runs) == [f"{name}, 1 thread, batch {batch}" for batch in (1, 7) for name in ("litert", "onnx")]
     assert [agreement.passed for agreement in kept.agreements] == [True] * 4
-    assert kept.facts["onnx, 1 thread, batch 7: state"] == "ran"
+    assert kept.facts["onnx, 1 thread, batch 7: status"] == "ran"
     assert (tmp_path / "deep" / "r.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"deep", "in.npz", "my_model.py"}
+
+
+def test_a_trial_of_a_tuning_runs_alone(code, tmp_path, capfd):
+    """With each engine's own threads, a net that was changed, and the tolerance that was asked for."""
+    options = ["--engine", "graph,litert", "--threads", "default", "--transform", "constant_weights"]
+    with pytest.raises(SystemExit) as ended:
+        main(["engines", code, *options, "--tolerance", "0.5", "--time-limit", "0.3", "--json", "r.json"])
+    told = capfd.readouterr()
+    assert ended.value.code == 0, told.err
+    assert "\nmine, batch 1\n" in told.out
+    facts = read_result(tmp_path / "r.json").facts
+    assert facts["graph, constant weights, batch 1: status"] == "ran"
+    assert facts["litert, constant weights, batch 1: status"] == "refused"
+    (agreement,) = read_result(tmp_path / "r.json").agreements
+    assert agreement.tolerance == 0.5
 
 
 def test_a_run_in_which_nothing_ran_tells_why_and_fails(code, tmp_path, capfd, monkeypatch):
@@ -68,7 +83,7 @@ def test_a_run_in_which_nothing_ran_tells_why_and_fails(code, tmp_path, capfd, m
     assert ended.value.code == 1
     assert "onnx: not installed: onnx is missing (onnx); pip install 'tfperf[onnx]'" in " ".join(told.out.split())
     assert "no plan ran at batch 1" in told.out
-    assert read_result(tmp_path / "r.json").facts["onnx, 1 thread, batch 1: state"] == "not installed"
+    assert read_result(tmp_path / "r.json").facts["onnx, 1 thread, batch 1: status"] == "not installed"
 
 
 @pytest.fixture
@@ -102,6 +117,10 @@ def wrong(tmp_path, monkeypatch):
         (["{code}", "--batch", "a"], "--batch"),
         (["{code}", "--batch", "1,,2"], "--batch"),
         (["{code}", "--threads", "x"], "--threads"),
+        (["{code}", "--threads", "1,default"], "--threads"),
+        (["{code}", "--transform", "prune"], "Received: prune"),
+        (["{code}", "--transform", "none,all,x"], "--transform"),
+        (["{code}", "--tolerance", "-1"], "--tolerance"),
         (["{code}", "--threads", "-1"], "--threads"),
         (["{code}", "--time-limit", "0"], "--time-limit"),
         (["{code}", "--seed", "-1"], "--seed"),

@@ -22,6 +22,11 @@ def test_costs_are_what_is_to_be_small(tried, objective, least):
     assert cost(trial, objective) == pytest.approx(least)
 
 
+def test_no_cost_is_nothing(tried):
+    """One is divided by another."""
+    assert cost(tried("graph", memory=0), "memory") == 1
+
+
 def test_times_that_are_better_known_count(tried):
     trial = tried("graph", 0.02, batch=4)
     assert [cost(trial, one, 0.04) for one in ("latency", "throughput")] == [0.04, 0.01]

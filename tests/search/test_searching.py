@@ -40,7 +40,7 @@ class Heard:
 def brief(monkeypatch):
     """Short measurements, and none of what users have: that starts TensorFlow, twice."""
     monkeypatch.setattr("tfperf.search.space.DEFAULTS", ())
-    for name, seconds in {"LOOK_SECONDS": 0.1, "ROUND_SECONDS": 0.1, "FINAL_SECONDS": 1.0}.items():
+    for name, seconds in {"LOOK_SECONDS": 0.1, "ROUND_SECONDS": 0.05, "FINAL_SECONDS": 0.6}.items():
         monkeypatch.setattr(searching, name, seconds)
 
 
@@ -187,11 +187,21 @@ def test_time_that_is_up_ends_the_looks_and_the_best_so_far_are_measured(search,
 
 
 def test_a_finalist_that_dies_later_is_out_and_the_next_wins(search, planted):
-    """It answers as often as the check and the first look ask, and no more."""
-    planted.set(calls=9)
-    found = search("light", "exits", trial_seconds=30.0).found
-    assert found.winner == "light, 1 thread, batch 1"
-    assert statuses(found)["exits"] is Status.CRASHED
+    """It runs when it is looked at, and ends itself in the final."""
+
+    class Changes(Heard):
+        def phase(self, words):
+            planted.set(calls=20 if words.startswith("final") else 10**9)
+
+    heard = Changes()
+    found = search("honest", "exits", watcher=heard, trial_seconds=30.0).found
+    assert heard.names
+    assert found.winner == "honest, 1 thread, batch 1"
+    (trial,) = (trial for trial in found.trials if trial.plan.engine == "exits")
+    assert trial.status is Status.CRASHED
+    assert trial.reason.startswith("exits, 1 thread: its process ended with exit code 7")
+    assert trial.command == "run exits, 1 thread at 1"
+    assert trial.name not in found.equals
 
 
 def test_many_that_are_alike_are_halved(search, planted, monkeypatch):

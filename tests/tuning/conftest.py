@@ -6,6 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tfperf.engines import Plan
+from tfperf.engines.conversions import Conversions
+from tfperf.engines.process import Origin
+from tfperf.exports.opening import open_model
 from tfperf.search import searching
 
 
@@ -19,7 +23,23 @@ def of_engines():
     return module
 
 
-planted, dense = of_engines().planted, of_engines().dense
+engines = of_engines()
+planted = engines.planted
+
+NAMED = engines.DENSE.replace("Dense(16,", "Dense(16, name='hidden',")
+"""Keras counts the layers of a process that have no name, so that the next net would be another."""
+
+
+@pytest.fixture(scope="session")
+def dense(tmp_path_factory):
+    """A net that processes can open, with what is converted for planted engines: (servable, origin, cache)."""
+    place = tmp_path_factory.mktemp("dense")
+    (place / "dense.py").write_text(NAMED)
+    origin = Origin(f"{place / 'dense.py'}:build")
+    servable = open_model(origin.model)
+    with engines.planted_installed():
+        Conversions(servable, place / "cache").folder(Plan(engine="honest"))
+    return servable, origin, place / "cache"
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def deployed(dense, planted, tmp_path):
     servable, _, cache = dense
 
     def deployed(engine="honest", **parts):
-        trial = Trial(plan=Plan(engine=engine, threads=1, **parts), batch=2, status=Status.RAN)
+        trial = Trial(plan=Plan(**{"engine": engine, "threads": 1} | parts), batch=2, status=Status.RAN)
         return write_deployment(tmp_path / "deployed", servable, trial, None, cache)
 
     return deployed
@@ -58,9 +58,9 @@ def test_a_fresh_process_without_keras_answers_as_the_net(deployed, dense, tmp_p
 
 
 def test_a_plan_in_python_is_written_as_its_graph(deployed, dense):
-    folder = deployed("graph", transformations=("constant_weights",))
+    folder = deployed("graph", threads=None, transformations=("constant_weights",))
     runner = load_deployed(folder)
-    assert runner.plan == Plan(engine="saved_model", threads=1, transformations=("constant_weights",))
+    assert runner.plan == Plan(engine="saved_model", transformations=("constant_weights",))
     arrays = dense[0].signature.random_inputs(3)
     np.testing.assert_allclose(runner(*arrays)[0], dense[0].reference(arrays)[0], rtol=1e-4, atol=1e-5)
 
@@ -104,7 +104,7 @@ def test_what_is_damaged_is_one_line(deployed, spoil, words):
     spoil(folder)
     with pytest.raises(EngineError) as refused:
         load_deployed(folder)
-    assert str(refused.value).startswith(words) or words in str(refused.value)
+    assert words in str(refused.value)
     assert len(str(refused.value).splitlines()) == 1
 
 
@@ -117,7 +117,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 def test_what_stands_there_stays(deployed, tmp_path):
     (tmp_path / "deployed").mkdir()
     (tmp_path / "deployed" / "mine").write_text("mine")
-    with pytest.raises(OSError, match="not empty|exists"):
+    with pytest.raises(OSError, match=r"not empty|exists"):
         deployed()
     assert [path.name for path in (tmp_path / "deployed").iterdir()] == ["mine"]
     assert not list(tmp_path.glob("*.part"))

@@ -158,7 +158,7 @@ def _searched(
         subject = as_graph(subject, scratch)
         launcher.close()
         launcher = stack.enter_context(_launcher(subject, question, scratch, cache))
-    fingerprints = [launcher.conversions.fingerprint, *subject.digests()]
+    fingerprints = [launcher.conversions.fingerprint, *subject.digests(), f"seed {subject.origin.seed}"]
     journal = Journal(journal_folder(fingerprints, question, Environment.here()))
     stack.enter_context(journal.held())
     if fresh:

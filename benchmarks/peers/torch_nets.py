@@ -1,0 +1,194 @@
+"""The nets in PyTorch, channels first in shape, with the weights of their Keras originals.
+
+A module's name, with "_" for each ".", is that of the Keras layer whose weights it takes.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = ["BUILDERS", "copy_weights"]
+
+
+class Mlp(nn.Module):
+    """Of tfperf.nets.mlp."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden_1, self.hidden_2, self.logits = nn.Linear(512, 256), nn.Linear(256, 128), nn.Linear(128, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.logits(functional.relu(self.hidden_2(functional.relu(self.hidden_1(x)))))
+
+
+class MnistCnn(nn.Module):
+    """Of tfperf.nets.mnist_cnn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 32, 3)
+        self.hidden, self.logits = nn.Linear(13 * 13 * 32, 64), nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.max_pool2d(functional.relu(self.conv(x)), 2)  # (batch, 32, 13, 13)
+        x = x.permute(0, 2, 3, 1).flatten(1)  # in the order of Keras; a view, as the memory is channels last
+        return self.logits(functional.relu(self.hidden(x)))
+
+
+class SameConv(nn.Conv2d):
+    """A convolution with the padding "same" of TensorFlow: the odd pixel at the end, where PyTorch can only be even."""
+
+    def __init__(self, given: int, made: int, kernel: int, *, stride: int = 1, size: int, **options: Any) -> None:
+        """Settle the padding.
+
+        Args:
+            size: height and width of the input, which decide it.
+        """
+        total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
+        self.uneven = total % 2 == 1
+        super().__init__(given, made, kernel, stride, padding=0 if self.uneven else total // 2, **options)
+        self.pads = (total // 2, total - total // 2) * 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(functional.pad(x, self.pads) if self.uneven else x)
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions and the shortcut around them."""
+
+    def __init__(self, given: int, made: int, size: int, *, halve: bool) -> None:
+        super().__init__()
+        stride = 2 if halve else 1
+        self.conv1 = SameConv(given, made, 3, stride=stride, size=size)
+        self.norm1 = nn.BatchNorm2d(made, eps=1e-5)
+        self.conv2 = nn.Conv2d(made, made, 3, padding=1)
+        self.norm2 = nn.BatchNorm2d(made, eps=1e-5)
+        self.shortcut = nn.Conv2d(given, made, 1, stride) if halve else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+
+
+class Resnet18(nn.Module):
+    """Of tfperf.nets.resnet18."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem_conv, self.stem_norm = nn.Conv2d(1, 64, 3, padding=1), nn.BatchNorm2d(64, eps=1e-5)
+        self.blocks: list[str] = []
+        given, size = 64, 28
+        for stage, made in enumerate((64, 128, 256, 512), start=1):
+            for number in (1, 2):
+                halve = number == 1 and stage > 1
+                self.blocks.append(f"stage{stage}_block{number}")
+                self.add_module(self.blocks[-1], ResidualBlock(given, made, size, halve=halve))
+                given, size = made, -(-size // 2) if halve else size
+        self.logits = nn.Linear(512, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu(self.stem_norm(self.stem_conv(x)))
+        for name in self.blocks:
+            x = getattr(self, name)(x)
+        return self.logits(x.mean((2, 3)))
+
+
+class InvertedResidual(nn.Module):
+    """Expand, filter each channel by itself, project."""
+
+    def __init__(self, given: int, made: int, size: int, *, expansion: int, stride: int) -> None:
+        super().__init__()
+        wide = given * expansion
+        self.adds = stride == 1 and given == made
+        if expansion > 1:
+            self.expand, self.expand_BN = nn.Conv2d(given, wide, 1, bias=False), _norm(wide)
+        else:
+            self.expand = self.expand_BN = None
+        self.depthwise = SameConv(wide, wide, 3, stride=stride, size=size, groups=wide, bias=False)
+        self.depthwise_BN = _norm(wide)
+        self.project, self.project_BN = nn.Conv2d(wide, made, 1, bias=False), _norm(made)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x if self.expand is None else functional.relu6(self.expand_BN(self.expand(x)))
+        y = functional.relu6(self.depthwise_BN(self.depthwise(y)))
+        y = self.project_BN(self.project(y))
+        return x + y if self.adds else y
+
+
+class MobileNetV2(nn.Module):
+    """Of keras.applications, width 1, for images of 224 pixels."""
+
+    STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    """Expansion, channels, blocks, stride of the first of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.Conv1, self.bn_Conv1 = SameConv(3, 32, 3, stride=2, size=224, bias=False), _norm(32)
+        self.blocks: list[str] = []
+        given, size = 32, 112
+        for expansion, made, count, first_stride in self.STAGES:
+            for number in range(count):
+                stride = first_stride if number == 0 else 1
+                block = InvertedResidual(given, made, size, expansion=expansion, stride=stride)
+                self.blocks.append(f"block_{len(self.blocks)}" if self.blocks else "expanded_conv")
+                self.add_module(self.blocks[-1], block)
+                given, size = made, size // stride
+        self.Conv_1, self.Conv_1_bn = nn.Conv2d(320, 1280, 1, bias=False), _norm(1280)
+        self.predictions = nn.Linear(1280, 1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.relu6(self.bn_Conv1(self.Conv1(x)))
+        for name in self.blocks:
+            x = getattr(self, name)(x)
+        x = functional.relu6(self.Conv_1_bn(self.Conv_1(x)))
+        return self.predictions(x.mean((2, 3)))
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=1e-3)
+
+
+BUILDERS = {"mlp": Mlp, "mnist_cnn": MnistCnn, "resnet18": Resnet18, "mobilenet_v2": MobileNetV2}
+
+
+PARAMETERS = {
+    "kernel": "weight",
+    "bias": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+    "moving_mean": "running_mean",
+    "moving_variance": "running_var",
+}
+"""Kind of a Keras weight -> what PyTorch calls it."""
+
+
+def copy_weights(net: nn.Module, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Give a net here the weights of its original.
+
+    Args:
+        weights: of `nets.weights_of`.
+
+    Raises:
+        KeyError: a weight is for no module here.
+        RuntimeError: a weight has another shape, or one is missing.
+    """
+    modules = {name.replace(".", "_"): (name, module) for name, module in net.named_modules()}
+    state = {name: value for name, value in net.state_dict().items() if name.endswith("num_batches_tracked")}
+    for key, weight in weights.items():
+        layer, kind = key.rsplit("/", 1)
+        name, module = modules[layer]
+        state[f"{name}.{PARAMETERS[kind]}"] = torch.from_numpy(_in_order_of_torch(weight, module))
+    net.load_state_dict(state)
+
+
+def _in_order_of_torch(weight: NDArray[Any], module: nn.Module) -> NDArray[Any]:
+    if weight.ndim == 4:  # (height, width, in, out), and of a depthwise one (height, width, channels, 1)
+        weight = weight.transpose((2, 3, 0, 1) if module.groups > 1 else (3, 2, 0, 1))
+    elif weight.ndim == 2:
+        weight = weight.T  # (in, out)
+    return np.ascontiguousarray(weight)
