@@ -42,7 +42,7 @@ from tfperf.measure.results import Result, write_result
 from tfperf.measure.words import format_interval, format_ratio
 from tfperf.report.tables import bare_table
 
-SECONDS, SECONDS_TO_CHOOSE = 90.0, 30.0  # of measuring, for each of the two comparisons of a net
+SECONDS = 90.0  # of measuring, for each of the two comparisons of a net
 QUICK_SHARE = 1 / 4
 OURS = "tfperf"
 
@@ -195,7 +195,7 @@ def contests_on(name: str, share: float) -> list[Found]:
         found: list[Found] = []
         for contest in CONTESTS:
             console.print(f"{name}, {contest.name}: choosing, then measuring", markup=False, style="dim")
-            choice = choose(subject, contest.precisions, contest.tolerance, SECONDS_TO_CHOOSE * share)
+            choice = choose(subject, contest.precisions, contest.tolerance)
             for peer in contest.peers:
                 if peer.name not in peers and peer.name not in failed:
                     try:

@@ -248,11 +248,11 @@ def test_layers_of_other_types_are_left_alone():
     assert layers_to_switch(net, "float32") == []
 
 
-def test_a_batch_goes_one_by_one(pair):
+def test_a_batch_goes_batches(pair):
     net, example = pair
     servable = Servable.from_net(net, example)
     floats, ids = np.arange(6, dtype="float32").reshape(3, 2), np.ones((3, 7), "int32")
-    ones = list(servable.one_by_one([floats, ids]))
+    ones = list(servable.batches([floats, ids]))
     assert [{name: array.shape for name, array in one.items()} for one in ones] == [
         {"floats": (1, 2), "ids": (1, 7)}
     ] * 3
@@ -268,10 +268,10 @@ def test_what_has_no_batch_goes_with_each(small):
         outputs=(),
     )
     servable = Servable("scaled", signature, lambda **_: {}, keeps=[])
-    ones = list(servable.one_by_one([np.zeros((2, 2)), np.ones(3)]))
+    ones = list(servable.batches([np.zeros((2, 2)), np.ones(3)]))
     assert [(one["x"].shape, one["scale"].shape) for one in ones] == [((1, 2), (3,))] * 2
     alone = Servable("scaled", Signature(inputs=signature.inputs[1:], outputs=()), lambda **_: {}, keeps=[])
-    assert len(list(alone.one_by_one([np.ones(3)]))) == 1
+    assert len(list(alone.batches([np.ones(3)]))) == 1
 
 
 def test_another_signatures_names_are_taken(servable_of_two_heads):

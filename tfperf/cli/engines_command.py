@@ -88,7 +88,7 @@ def register(app: typer.Typer) -> None:
                         engine=known.name,
                         precision=one,
                         threads=count,
-                        batch=size if known.fixed_batch else None,
+                        batch=size if known.fixed_batch or "fixed_batch" in changes else None,
                         transformations=changes,
                     )
                     for known in known_engines()

@@ -6,7 +6,7 @@ import importlib.util
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
-from tfperf.engines.plan import TRANSFORMATIONS, Plan, Precision, Transformation
+from tfperf.engines.plan import Plan, Precision, Transformation
 from tfperf.errors import EngineError
 
 __all__ = ["ENGINES", "Engine", "find_engine", "known_engines", "missing"]
@@ -15,6 +15,8 @@ KERAS_POLICIES: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
 
 OF_BATCH_NORM: tuple[Transformation, ...] = ("fold_batch_norm", "fuse_batch_norm")
 """Of engines in which all variables are constants already."""
+
+OF_GRAPH: tuple[Transformation, ...] = (*OF_BATCH_NORM, "constant_weights")
 
 
 class Engine(NamedTuple):
@@ -37,7 +39,7 @@ class Engine(NamedTuple):
     extra: str = ""
     """Of tfperf, with these packages."""
     transformations: tuple[Transformation, ...] = ()
-    """That make another net for it. Converters that fold batch normalizations, and freeze, need none."""
+    """That make another net for it. Many converters fold batch normalizations, and freeze, by themselves."""
     module: str = ""
     """Where its code is; empty: in the module here of the same name."""
 
@@ -65,9 +67,9 @@ class Engine(NamedTuple):
 ENGINES = (
     Engine("predict", "net.predict(x)", ("float32",)),
     Engine("eager", "net(x), operation by operation", KERAS_POLICIES),
-    Engine("graph", "tf.function(net)", KERAS_POLICIES, transformations=TRANSFORMATIONS),
-    Engine("xla", "tf.function(net, jit_compile=True)", KERAS_POLICIES, transformations=TRANSFORMATIONS),
-    Engine("saved_model", "the exported net", KERAS_POLICIES, format="saved_model", transformations=TRANSFORMATIONS),
+    Engine("graph", "tf.function(net)", KERAS_POLICIES, transformations=OF_GRAPH),
+    Engine("xla", "tf.function(net, jit_compile=True)", KERAS_POLICIES, transformations=OF_GRAPH),
+    Engine("saved_model", "the exported net", KERAS_POLICIES, format="saved_model", transformations=OF_GRAPH),
     Engine(
         "frozen", "a graph, its variables constants", KERAS_POLICIES, format="frozen", transformations=OF_BATCH_NORM
     ),
@@ -78,6 +80,7 @@ ENGINES = (
         format="tflite",
         packages=("ai_edge_litert",),
         extra="litert",
+        transformations=("fixed_batch",),
     ),
     Engine(
         "onnx",
@@ -86,6 +89,7 @@ ENGINES = (
         format="onnx",
         packages=("onnxruntime", "onnx", "tf2onnx"),
         extra="onnx",
+        transformations=("fixed_batch",),
     ),
     Engine(
         "openvino",
@@ -94,8 +98,9 @@ ENGINES = (
         format="openvino",
         packages=("openvino",),
         extra="openvino",
+        transformations=("fixed_batch",),
     ),
-    Engine("c_api", "TensorFlow from C", KERAS_POLICIES, format="saved_model", transformations=TRANSFORMATIONS),
+    Engine("c_api", "TensorFlow from C", KERAS_POLICIES, format="saved_model", transformations=OF_GRAPH),
     Engine(
         "xla_aot",
         "XLA, compiled ahead of time",

@@ -101,6 +101,8 @@ class Conversions:
             made_from += [hashlib.sha256(array.tobytes()).hexdigest() for array in self._examples]
         packages = ("tfperf", *CONVERTERS.get(str(engine.format), ("tensorflow",)))
         made_from += [f"{package} {importlib.metadata.version(package)}" for package in packages]
+        if plan.fixed_batch is not None:
+            made_from.append(f"batch {plan.batch}")
         if engine.fixed_batch:
             made_from += [f"batch {plan.batch}", f"threads {plan.threads}", module.target()]
         return hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]

@@ -23,13 +23,16 @@ __all__ = ["convert", "freeze", "load"]
 GRAPH = "graph.pb"
 
 
-def freeze(servable: Servable) -> tuple[Any, list[str]]:
+def freeze(servable: Servable, batch: int | None = None) -> tuple[Any, list[str]]:
     """The servable's graph with its variables as constants: a concrete function, and the names of its outputs in order.
+
+    Args:
+        batch: None: any.
 
     Raises:
         EngineError: some of what it uses, as a lookup table, cannot be a constant.
     """
-    traced = servable.trace()
+    traced = servable.trace(batch)
     return with_constants(traced), sorted(traced.structured_outputs)
 
 

@@ -33,14 +33,15 @@ def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], 
     import tensorflow as tf
 
     with TemporaryDirectory() as place:
-        servable.save(Path(place))
+        servable.save(Path(place), plan.fixed_batch)
         converter = tf.lite.TFLiteConverter.from_saved_model(place, signature_keys=[SIGNATURE_NAME])
         if plan.precision != "float32":
             converter.optimizations = [tf.lite.Optimize.DEFAULT]
         if plan.precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
         if plan.precision == "int8_static":
-            converter.representative_dataset = lambda: ((SIGNATURE_NAME, one) for one in servable.one_by_one(examples))
+            batches = servable.batches(examples, plan.fixed_batch or 1)
+            converter.representative_dataset = lambda: ((SIGNATURE_NAME, one) for one in batches)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the converter calibrates with an interpreter it warns of
             content = converter.convert()

@@ -34,11 +34,11 @@ def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], 
 
     with TemporaryDirectory() as place:
         float32 = Path(place) / FILE
-        write_onnx(servable, float32)
+        write_onnx(servable, float32, plan.fixed_batch)
         if plan.precision == "float32":
             (folder / FILE).write_bytes(float32.read_bytes())
         else:
-            _quantize(float32, folder / FILE, servable, examples if plan.precision == "int8_static" else None)
+            _quantize(float32, folder / FILE, servable, plan, examples)
     nodes = Counter(node.op_type for node in onnx.load(str(folder / FILE)).graph.node)
     quantizing = sum(nodes[name] for name in QUANTIZING)
     if plan.precision != "float32" and not quantizing:
@@ -46,16 +46,20 @@ def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], 
     return {"precision": f"{quantizing} tensors made int8 in {nodes.total()} operations"}
 
 
-def write_onnx(servable: "Servable", file: Path) -> None:
-    """Write the net in float32, inputs and outputs under their names in the signature."""
+def write_onnx(servable: "Servable", file: Path, batch: int | None = None) -> None:
+    """Write the net in float32, inputs and outputs under their names in the signature.
+
+    Args:
+        batch: None: any.
+    """
     import tensorflow as tf
     import tf2onnx
 
     from tfperf.engines.frozen import freeze
 
     forms = servable.signature.inputs
-    specs = [tf.TensorSpec(form.shape, form.dtype, name=form.name) for form in forms]
-    frozen, names = freeze(servable)  # tf2onnx itself takes constants of layers for inputs
+    specs = [tf.TensorSpec(form.with_batch(batch), form.dtype, name=form.name) for form in forms]
+    frozen, names = freeze(servable, batch)  # tf2onnx itself takes constants of layers for inputs
 
     def positional(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         named = servable.named(tensors)
@@ -99,8 +103,8 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     return Runner(plan, signature, run, proof=proof, size=bytes_in(folder))
 
 
-def _quantize(file: Path, target: Path, servable: "Servable", examples: Sequence[NDArray[Any]] | None) -> None:
-    """Write a quantized copy: with scales from the examples, or (None) with scales taken call by call."""
+def _quantize(file: Path, target: Path, servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]]) -> None:
+    """Write a quantized copy: with scales from the examples, or taken call by call."""
     from onnxruntime.quantization import (
         CalibrationDataReader,
         QuantFormat,
@@ -112,11 +116,11 @@ def _quantize(file: Path, target: Path, servable: "Servable", examples: Sequence
 
     prepared = file.with_name("prepared.onnx")
     quant_pre_process(str(file), str(prepared), skip_symbolic_shape=True)
-    if examples is None:
+    if plan.precision == "int8":
         quantize_dynamic(str(prepared), str(target), weight_type=QuantType.QInt8)
         return
 
-    rest = servable.one_by_one(examples)
+    rest = servable.batches(examples, plan.fixed_batch or 1)
 
     class Examples(CalibrationDataReader):  # type: ignore[misc]
         def get_next(self) -> dict[str, Any] | None:

@@ -48,7 +48,7 @@ def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], 
             onnx.convert(servable, plan, examples, Path(place))
             net = openvino.convert_model(str(Path(place) / onnx.FILE))
         else:
-            servable.save(Path(place))
+            servable.save(Path(place), plan.fixed_batch)
             net = openvino.convert_model(place)
         openvino.save_model(net, str(folder / FILE), compress_to_fp16=False)
     return {}

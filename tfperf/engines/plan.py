@@ -14,10 +14,11 @@ scaled by what representative inputs showed."""
 
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
-Transformation = Literal["fold_batch_norm", "fuse_batch_norm", "constant_weights"]
+Transformation = Literal["fold_batch_norm", "fuse_batch_norm", "constant_weights", "fixed_batch"]
 """What is changed in a net and leaves its function as it is. fold_batch_norm: a batch normalization that follows a
 convolution or dense layer becomes part of its weights; fuse_batch_norm: the others become one operation each;
-constant_weights: variables become constants, which compilers can compute with."""
+constant_weights: variables become constants, which compilers can compute with; fixed_batch: the size of the batch, open
+otherwise, is the plan's."""
 
 TRANSFORMATIONS: tuple[Transformation, ...] = get_args(Transformation)
 
@@ -35,7 +36,14 @@ class Plan(Value):
     def _in_order(self) -> Self:
         if list(self.transformations) != [one for one in TRANSFORMATIONS if one in self.transformations]:
             raise ValueError(f"expected each once, in the order {', '.join(TRANSFORMATIONS)}")
+        if "fixed_batch" in self.transformations and self.batch is None:
+            raise ValueError("expected a batch for fixed_batch, as in Plan(..., batch=1)")
         return self
+
+    @property
+    def fixed_batch(self) -> int | None:
+        """The batch size that is part of what is converted; None: it stays open there."""
+        return self.batch if "fixed_batch" in self.transformations else None
 
     def __str__(self) -> str:
         parts: list[str] = [self.engine]

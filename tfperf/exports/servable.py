@@ -213,13 +213,16 @@ class Servable:
         """Inputs in the order of the signature, by their names."""
         return {form.name: array for form, array in zip(self.signature.inputs, arrays, strict=True)}
 
-    def one_by_one(self, arrays: Sequence[NDArray[Any]]) -> Iterator[dict[str, NDArray[Any]]]:
-        """Batches of one, by the names of the inputs, out of a batch in the order of the signature."""
+    def batches(self, arrays: Sequence[NDArray[Any]], size: int = 1) -> Iterator[dict[str, NDArray[Any]]]:
+        """Batches of a size, by the names of the inputs, out of a larger one in the order of the signature.
+
+        The last one is filled up with the first rows.
+        """
         batched = [form.shape[:1] == (None,) for form in self.signature.inputs]
         examples = min((len(array) for array, cut in zip(arrays, batched, strict=True) if cut), default=1)
-        for index in range(examples):
-            cut_out = [array[index : index + 1] if cut else array for array, cut in zip(arrays, batched, strict=True)]
-            yield self.named(cut_out)
+        for start in range(0, examples, size):
+            rows = np.arange(start, start + size) % examples
+            yield self.named([array[rows] if cut else array for array, cut in zip(arrays, batched, strict=True)])
 
     def reference(self, arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """What it answers in float32, run eagerly (a SavedModel: as its graph), in the order of the signature.
@@ -377,5 +380,4 @@ def _size(size: Any) -> int | None:
 
 
 def _spec(form: TensorForm, batch: int | None) -> tf.TensorSpec:
-    first = batch if form.shape[:1] == (None,) else form.shape[0] if form.shape else None
-    return tf.TensorSpec((first, *form.shape[1:]) if form.shape else (), form.dtype, name=form.name)
+    return tf.TensorSpec(form.with_batch(batch), form.dtype, name=form.name)

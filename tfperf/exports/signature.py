@@ -27,6 +27,10 @@ class TensorForm(Value):
         sizes = ", ".join("any" if size is None else str(size) for size in self.shape)
         return f"{self.name} ({sizes}) {self.dtype}"
 
+    def with_batch(self, batch: int | None) -> tuple[int | None, ...]:
+        """Its shape, with a batch in front that is open replaced by another."""
+        return (batch, *self.shape[1:]) if self.shape[:1] == (None,) else self.shape
+
     def takes(self, array: NDArray[Any]) -> bool:
         """Whether the array has this type and a shape that fits."""
         fits = len(array.shape) == len(self.shape) and all(

@@ -34,13 +34,17 @@ SIBLING = 1.5
 class Champions:
     """The best plan of each kind of engine, so far."""
 
-    def __init__(self, space: Space, cost_of: Callable[[Plan], float]) -> None:
+    def __init__(
+        self, space: Space, cost_of: Callable[[Plan], float], batch_of: Callable[[Plan], int] | None = None
+    ) -> None:
         """Know of nothing yet.
 
         Args:
             cost_of: a plan's cost, infinite where it was not looked at or does not run.
+            batch_of: the batch size at which a plan that takes any was best; None: the middle one.
         """
         self._space, self._cost_of = space, cost_of
+        self._batch_of = batch_of or (lambda _: self._middle())
         self._seen: set[Plan] = set()
 
     def first(self) -> list[Plan]:
@@ -93,7 +97,9 @@ class Champions:
         elif part == "transformations":
             for changes in self._space.transformations(engine):
                 if len(set(changes) ^ set(plan.transformations)) == 1:
-                    yield _with(plan, transformations=changes)
+                    fixed = engine.fixed_batch or "fixed_batch" in changes
+                    batch = (plan.batch or self._batch_of(plan)) if fixed else None
+                    yield _with(plan, transformations=changes, batch=batch)
 
     def _siblings(self) -> Iterator[Plan]:
         """Engines that were nearly as fast as the champion of their kind, with its settings."""
@@ -109,7 +115,8 @@ class Champions:
                     continue
                 changes = tuple(one for one in champion.transformations if one in engine.transformations)
                 if champion.precision in self._space.precisions(engine):
-                    batch = (champion.batch or self._middle()) if engine.fixed_batch else None
+                    fixed = engine.fixed_batch or "fixed_batch" in changes
+                    batch = (champion.batch or self._batch_of(champion)) if fixed else None
                     yield _with(champion, engine=engine.name, transformations=changes, batch=batch)
 
     def _plain(self, engine: Engine, threads: int) -> Plan:

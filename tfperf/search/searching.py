@@ -128,7 +128,7 @@ class Search:
         self._given, self._seed, self._labels, self._command = given, seed, labels, command
         self._measuring, self._making_examples = Lock(), Lock()
         self._trials: dict[str, Trial] = {}
-        self._champions = Champions(space, self._costs_of)
+        self._champions = Champions(space, self._costs_of, self._batch_of)
         self._began = time.monotonic()
         self._final: Comparison | None = None
         self._confirmation: Comparison | None = None
@@ -376,6 +376,11 @@ class Search:
         return min(
             (self._cost(name) for name, trial in self._trials.items() if trial.plan == plan), default=float("inf")
         )
+
+    def _batch_of(self, plan: Plan) -> int:
+        """The batch size at which a plan was best."""
+        names = [name for name, trial in self._trials.items() if trial.plan == plan]
+        return self._trials[min(names, key=self._cost)].batch
 
     def _by_cost(self, names: Iterable[str], seconds: dict[str, float] | None = None) -> list[str]:
         """Those that ran, within the limits, the best first; of equal ones the faster."""

@@ -77,7 +77,8 @@ class Space:
             for precision in engine.precisions:
                 if precision in self.question.precisions:
                     for threads, changes in itertools.product(self.question.threads, self.transformations(engine)):
-                        for batch in self.question.batches if engine.fixed_batch else (None,):
+                        fixed = engine.fixed_batch or "fixed_batch" in changes
+                        for batch in self.question.batches if fixed else (None,):
                             yield Plan(
                                 engine=engine.name,
                                 precision=precision,
