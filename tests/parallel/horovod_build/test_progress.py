@@ -1,5 +1,7 @@
 """How far a build is."""
 
+import rich
+
 from tfperf.parallel.horovod_build.progress import showing_progress
 
 STEP = "  [{:3d}%] Building CXX object a/b/CMakeFiles/x.dir/file{}.cc.o"
@@ -26,6 +28,7 @@ def test_tenths_that_are_leapt_over_are_not_made_up(capsys):
 def test_on_a_terminal_it_is_a_bar_that_leaves_nothing(capsys, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(rich, "_console", None)  # one that another test made knows of no terminal
     with showing_progress(terminal=True) as on_line:
         on_line(STEP.format(42, 7))
     out = capsys.readouterr().out
