@@ -4,10 +4,17 @@ from typing import Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from tfperf.engines.checking import TOLERANCES
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Precision, Transformation
 from tfperf.measure.value import Count, Name, Value
 
-__all__ = ["OBJECTIVES", "TOLERANCE_WORDS", "Objective", "Question"]
+__all__ = ["OBJECTIVES", "TOLERANCE", "TOLERANCE_WORDS", "TRIAL_SECONDS", "Objective", "Question"]
+
+TOLERANCE = TOLERANCES["float32"]
+"""Unless another is asked for: what float32 differs by that adds up in another order."""
+
+TRIAL_SECONDS = 300.0
+"""For each step of a trial, unless others are asked for; converting a large net for int8 takes minutes."""
 
 Objective = Literal["latency", "throughput", "size", "memory"]
 """latency: seconds a call, few; throughput: examples a second, many; size: bytes on disk of what the engine loads,
@@ -33,14 +40,16 @@ class Question(Value):
     engines: tuple[Name, ...] = Field(min_length=1)
     precisions: tuple[Precision, ...] = Field(default=PRECISIONS, min_length=1)
     transformations: tuple[Transformation, ...] = TRANSFORMATIONS
-    tolerance: float = Field(default=1e-4, ge=0, description="largest relative error of an answer that passes")
+    tolerance: float = Field(default=TOLERANCE, ge=0, description="largest relative error of an answer that passes")
     same_top1: bool = Field(default=False, description="whether the largest answer of each row must be the same")
     accuracy_drop: float | None = Field(
         default=None, ge=0, le=1, description="with labels, in place of the tolerance: largest loss of accuracy"
     )
     latency_limit: float | None = Field(default=None, gt=0, description="most seconds a call")
     memory_limit: Count = Field(description="bytes that a trial's processes may use; one that uses more is ended")
-    trial_seconds: float = Field(default=300.0, gt=0, description="for each step of a trial, after which it is ended")
+    trial_seconds: float = Field(
+        default=TRIAL_SECONDS, gt=0, description="for each step of a trial, after which it is ended"
+    )
     time_limit: float | None = Field(default=None, gt=0, description="seconds of looking for candidates; None: no end")
 
     @model_validator(mode="after")

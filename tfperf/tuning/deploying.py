@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from tfperf.engines.building import conversions_folder, load
 from tfperf.engines.catalog import find_engine, missing
-from tfperf.engines.checking import check_runner
+from tfperf.engines.checking import TOLERANCES, check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.engines.trial import Trial
@@ -63,7 +63,7 @@ def write_deployment(
     named = {f"inputs/{name}": array for name, array in servable.named(arrays).items()}
     answers = servable.reference(arrays)
     named |= {f"outputs/{form.name}": one for form, one in zip(servable.signature.outputs, answers, strict=True)}
-    tolerance = trial.agreement.tolerance if trial.agreement else 1e-4
+    tolerance = trial.agreement.tolerance if trial.agreement else TOLERANCES[plan.precision]
     with writing_folder_whole(folder, replace=False) as aside:
         shutil.copytree(made, aside / "net")
         size = sum(file.stat().st_size for file in (aside / "net").rglob("*") if file.is_file())

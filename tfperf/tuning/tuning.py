@@ -21,7 +21,7 @@ from tfperf.measure import Doubt, Environment, Progress
 from tfperf.measure.memory import available_memory, usable_memory
 from tfperf.search.journal import Journal, journal_folder
 from tfperf.search.outcome import Outcome
-from tfperf.search.question import Objective, Question
+from tfperf.search.question import TOLERANCE, TRIAL_SECONDS, Objective, Question
 from tfperf.search.searching import Labels, Search, Watcher
 from tfperf.search.space import Space
 from tfperf.tuning.subject import Subject, as_graph, read_subject
@@ -63,13 +63,13 @@ def tune(
     engines: Sequence[str] | None = None,
     precisions: Sequence[Precision] = PRECISIONS,
     transformations: Sequence[Transformation] = TRANSFORMATIONS,
-    tolerance: float = 1e-4,
+    tolerance: float = TOLERANCE,
     same_top1: bool = False,
     labels: Any = None,
     accuracy_drop: float | None = None,
     latency_limit: float | None = None,
     memory_limit: int | None = None,
-    trial_seconds: float = 300.0,
+    trial_seconds: float = TRIAL_SECONDS,
     time_limit: float | None = None,
     signature: str | None = None,
     seed: int = 0,
