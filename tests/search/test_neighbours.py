@@ -27,8 +27,7 @@ def searched(space, cost):
     """Everything that is looked at, in order, as `Search` does it; and the champions that chose."""
     seen = {}
     champions = Champions(space, lambda plan: seen.get(plan, math.inf))
-    proposed = list(space.probes())
-    seen |= {plan: cost(plan) for plan in proposed}
+    proposed = []
     plans = champions.first()
     while plans:
         proposed += plans
@@ -115,16 +114,39 @@ def test_it_ends_whatever_the_costs_are(data):
     check_words(space, proposed, champions)
 
 
-def test_first_come_the_defaults_and_every_engine_once_with_the_threads_that_the_probes_found():
+def test_first_come_the_defaults_and_the_probes_then_an_engine_of_each_kind_with_the_threads_that_suit():
     space = space_of()
-    seen = {plan: abs(plan.threads - 2) + 1 for plan in space.probes()}
-    first = Champions(space, lambda plan: seen.get(plan, math.inf)).first()
-    assert first[:3] == list(space.defaults)
-    assert {(plan.engine, plan.threads) for plan in first[3:]} == {
-        (name, 2) for name in EVERY if name not in ("predict", "eager", "litert")
-    }  # litert with 2 threads was a probe
-    assert {plan.precision for plan in first} == {"float32"}
-    assert not any(plan.transformations for plan in first)
+    cost = {2: 1.0}
+    seen = {}
+    champions = Champions(space, lambda plan: seen.get(plan, math.inf))
+    first = champions.first()
+    assert set(first) == {*space.defaults, *space.probes()}
+    seen |= {plan: cost.get(plan.threads, 2.0) for plan in first}
+    second = champions.next()
+    assert {(plan.engine, plan.threads) for plan in second} == {
+        (name, 2) for name in ("frozen", "xla_aot", "onnx", "openvino")
+    }  # litert was the probe; frozen stands for TensorFlow's kernels, xla_aot for XLA's
+    assert {plan.precision for plan in [*first, *second]} == {"float32"}
+    assert not any(plan.transformations for plan in [*first, *second])
+
+
+def test_where_the_first_of_a_kind_does_not_run_the_next_is_tried():
+    space = space_of(("frozen", "graph", "saved_model"), (1,), precisions=("float32",), applicable=())
+    costs = {"frozen": math.inf, "saved_model": math.inf, "graph": 1.0}
+    proposed, _, _ = searched(space, lambda plan: 5.0 if plan.threads is None else costs[plan.engine])
+    assert [plan.engine for plan in proposed if plan.threads] == ["frozen", "saved_model", "graph"]
+
+
+@pytest.mark.parametrize(("by_function", "tried"), [(11.0, True), (30.0, False)])
+def test_an_engine_whose_calls_alone_take_longer_than_the_best_is_left_alone(by_function, tried):
+    """The frozen graph tells what tf.function's kernels take, and so what its Python does."""
+    space = space_of(("frozen", "saved_model", "litert"), (1,), precisions=("float32",), applicable=())
+    costs = {"frozen": 9.0, "litert": 8.0, "saved_model": 10.0}
+    proposed, _, champions = searched(space, lambda plan: by_function if plan.threads is None else costs[plan.engine])
+    plan = Plan(engine="saved_model", threads=1)
+    assert (plan in proposed) == tried
+    if not tried:
+        assert champions.why_not(plan, False) == "a call of a tf.function from Python takes longer than the best of all"
 
 
 def test_a_kind_far_behind_is_left_alone_and_the_words_say_so():
@@ -147,18 +169,26 @@ def test_an_engine_that_does_not_run_is_left_alone_and_the_words_say_so():
 
 def test_what_helps_one_engine_is_tried_with_its_like():
     """Once quantized, or with other threads, another engine with the same kernels may be ahead."""
-    space = space_of(("graph", "saved_model", "c_api"), (1,), precisions=("float32", "bfloat16"), applicable=())
-    costs = {("graph", "float32"): 1.0, ("graph", "bfloat16"): 0.8}
-    costs |= {("saved_model", "float32"): 1.1, ("saved_model", "bfloat16"): 0.5, ("c_api", "float32"): 1.7}
+    space = space_of(("frozen", "saved_model", "c_api"), (1,), precisions=("float32", "bfloat16"), applicable=())
+    costs = {("frozen", "float32"): 1.0, ("frozen", "bfloat16"): 0.8, ("saved_model", "bfloat16"): 0.5}
 
     def cost(plan):
-        return 5.0 if plan.threads is None else costs.get((plan.engine, plan.precision), 0.1)
+        return 2.0 if plan.threads is None else costs.get((plan.engine, plan.precision), 0.9)
 
     proposed, seen, champions = searched(space, cost)
     assert min(seen, key=seen.get) == Plan(engine="saved_model", precision="bfloat16", threads=1)
-    untried = Plan(engine="c_api", precision="bfloat16", threads=1)
-    assert untried not in proposed  # too far behind its like for that
+    untried = Plan(engine="c_api", threads=1)
+    assert untried not in proposed
     assert champions.why_not(untried, False).startswith("saved_model, bfloat16, 1 thread has the same kernels")
+
+
+def test_others_of_a_kind_that_is_behind_are_left_alone():
+    space = space_of(("frozen", "c_api", "litert"), (1,), precisions=("float32",), applicable=())
+    proposed, _, champions = searched(space, lambda plan: {"frozen": 1.8, "litert": 1.0}.get(plan.engine, 9.0))
+    untried = Plan(engine="c_api", threads=1)
+    assert untried not in proposed
+    words = "frozen, 1 thread has the same kernels, and takes 1.8x as long as the best of all"
+    assert champions.why_not(untried, False) == words
 
 
 @pytest.mark.parametrize("best", [1, 2, 8, 64])

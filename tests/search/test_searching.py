@@ -189,11 +189,11 @@ def test_time_that_is_up_ends_the_looks_and_the_best_so_far_are_measured(search,
 
 
 def test_a_finalist_that_dies_later_is_out_and_the_next_wins(search, planted):
-    """It runs when it is looked at, and ends itself in the final."""
+    """It runs when it is looked at, and in the final, and ends itself when it is measured again."""
 
     class Changes(Heard):
         def phase(self, words):
-            planted.set(calls=20 if words.startswith("final") else 10**9)
+            planted.set(calls=20 if words.startswith("confirmation") else 10**9)
 
     heard = Changes()
     found = search("honest", "exits", watcher=heard, trial_seconds=30.0).found
@@ -253,8 +253,12 @@ def test_what_users_have_is_measured_beside_the_winner_whatever_the_limits_are(s
     monkeypatch.setattr("tfperf.search.space.DEFAULTS", ("slower", "light"))
     found = search("honest", objectives=("size", "latency"), latency_limit=0.0008).found
     assert set(found.defaults) == {"slower, batch 1", "light, batch 1"}
-    for comparison in (found.final, found.confirmation):
-        assert {one.name for one in comparison.measurements} >= {*found.defaults, found.winner}
+    in_final, in_confirmation = (
+        {one.name for one in round.measurements} for round in (found.final, found.confirmation)
+    )
+    assert in_final >= {*found.defaults, found.winner}
+    assert found.winner in in_confirmation
+    assert in_confirmation & set(found.defaults)  # the best of what users have
     assert found.winner != "light, batch 1"
 
 

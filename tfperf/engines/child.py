@@ -88,6 +88,11 @@ class Child:
         """Of the process, which leads a group of its own."""
         return self._process.pid
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._over is None and self._process.poll() is None
+
     def ask(self, name: str, **arguments: Any) -> Any:
         """The answer to a request: a method of `worker.Worker`, with its arguments.
 

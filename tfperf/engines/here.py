@@ -37,6 +37,11 @@ class PlanHere(EngineProcess):
             raise TrialError(Status.REFUSED, str(error)) from error
         self.loaded = Loaded(**self._worker.take(runner, time.perf_counter() - began))
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked: always."""
+        return True
+
     def close(self) -> None:
         """Let the plan go."""
         self._worker = Worker()

@@ -116,6 +116,11 @@ class EngineProcess:
         """The call with a batch that was checked, to be measured."""
         return Work(self, batch)
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self.child.alive
+
     def close(self) -> None:
         """End the process and all that it started."""
         self.child.close()

@@ -1,5 +1,6 @@
 """Which plans to look at next: the best of each kind, with one part of it changed."""
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tfperf.engines.catalog import Engine, find_engine
@@ -20,6 +21,12 @@ KERNELS: Mapping[str, str] = {
 }
 """Engine -> whose kernels compute, where several engines call the same: what changes one, changes the others alike."""
 
+FIRST_OF_KIND = ("frozen", "xla_aot", "saved_model", "xla", "graph", "c_api")
+"""Of engines with the same kernels, the one that is looked at for all: the leanest calls come first."""
+
+CALLED_FROM_PYTHON = ("graph", "xla", "saved_model")
+"""Engines whose every call goes through the Python of a tf.function."""
+
 IN_PYTHON = ("predict", "eager")
 """Engines that spend their time in Python, where threads change nothing; the defaults have them."""
 
@@ -28,7 +35,8 @@ BEHIND = {"threads": 3.0, "batch": 3.0, "precision": 2.5, "transformations": 2.5
 still be tried with other settings of it: no setting has made so much more of one kind than of another."""
 
 SIBLING = 1.5
-"""An engine that was so many times slower than another of its kind has no chance against it with like settings."""
+"""An engine that was so many times slower than another of its kind has no chance against it with like settings; and a
+kind so far behind the best of all is not worth a look at more of its engines."""
 
 
 class Champions:
@@ -48,13 +56,18 @@ class Champions:
         self._seen: set[Plan] = set()
 
     def first(self) -> list[Plan]:
-        """The defaults, then each engine once, in its first precision, with the threads that suit this net."""
-        threads = self._best_threads()
-        others = [one for one in self._space.engines if self._space.precisions(one) and one.name not in IN_PYTHON]
-        return self._new([*self._space.defaults, *(self._plain(engine, threads) for engine in others)])
+        """The defaults and the probes."""
+        return self._new(
+            itertools.chain.from_iterable(itertools.zip_longest(self._space.probes(), self._space.defaults))
+        )
 
     def next(self) -> list[Plan]:
-        """What to look at now that all before has been; empty: nothing is left that may be best."""
+        """What to look at now that all before has been; empty: nothing is left that may be best.
+
+        First one engine of each kind, in its first precision, with the threads that suited the probes.
+        """
+        if plans := self._new(self._firsts_of_kinds()):
+            return plans
         for part in BEHIND:
             if plans := self._new(self._changes(part)):
                 return plans
@@ -74,9 +87,31 @@ class Champions:
             return f"no engine with the kernels of {kind} runs this net"
         if (behind := self._behind(kind)) > min(BEHIND.values()):
             return f"the best with the kernels of {kind}, {champion}, takes {behind:.1f}x as long as the best of all"
+        if self._calls_too_slowly(find_engine(plan.engine)):
+            return "a call of a tf.function from Python takes longer than the best of all"
+        if plan.engine != champion.engine and behind > SIBLING:
+            return f"{champion} has the same kernels, and takes {behind:.1f}x as long as the best of all"
         if plan.engine != champion.engine:
             return f"{champion} has the same kernels and was faster, or these settings made it slower"
         return f"some of what sets it apart from {champion} was no gain by itself"
+
+    def _firsts_of_kinds(self) -> Iterator[Plan]:
+        """For each kind that nothing is known to run of, the first engine that was not tried."""
+        threads = self._best_threads()
+        for kind in self._kinds():
+            tried = {plan.engine for plan in self._seen if self._asked(plan)}
+            if self._champion(kind) is None and (left := [one for one in self._of_kind(kind) if one.name not in tried]):
+                yield self._plain(left[0], threads)
+
+    def _of_kind(self, kind: str) -> list[Engine]:
+        """Engines that may be tried, in the order of `FIRST_OF_KIND`."""
+        engines = [
+            one
+            for one in self._space.engines
+            if _kind(one) == kind and self._space.precisions(one) and one.name not in IN_PYTHON
+        ]
+        places = {name: place for place, name in enumerate(FIRST_OF_KIND)}
+        return sorted(engines, key=lambda one: places.get(one.name, len(places)))
 
     def _changes(self, part: str) -> Iterator[Plan]:
         """The champions near enough to the best, with another setting of one part."""
@@ -102,22 +137,35 @@ class Champions:
                     yield _with(plan, transformations=changes, batch=batch)
 
     def _siblings(self) -> Iterator[Plan]:
-        """Engines that were nearly as fast as the champion of their kind, with its settings."""
+        """The other engines of a kind that is near the best, with its champion's settings, unless they were slow."""
         for kind in self._kinds():
             champion = self._champion(kind)
             if champion is None or self._behind(kind) > SIBLING:
                 continue
             base = self._plain_cost(champion.engine)
-            for engine in self._space.engines:
-                if _kind(engine) != kind or engine.name == champion.engine:
+            seen = {plan.engine for plan in self._seen if self._asked(plan)}
+            for engine in self._of_kind(kind):
+                if engine.name == champion.engine or self._calls_too_slowly(engine):
                     continue
-                if self._plain_cost(engine.name) > SIBLING * base:
+                if engine.name in seen and self._plain_cost(engine.name) > SIBLING * base:
                     continue
                 changes = tuple(one for one in champion.transformations if one in engine.transformations)
                 if champion.precision in self._space.precisions(engine):
                     fixed = engine.fixed_batch or "fixed_batch" in changes
                     batch = (champion.batch or self._batch_of(champion)) if fixed else None
                     yield _with(champion, engine=engine.name, transformations=changes, batch=batch)
+
+    def _calls_too_slowly(self, engine: Engine) -> bool:
+        """Whether the way it is called takes longer than the best plan in all, whatever it computes.
+
+        The same kernels called by tf.function(net), and without Python, tell what a tf.function's Python takes.
+        """
+        timed = {"latency", "throughput"} & {self._space.question.objectives[0]}
+        if engine.name not in CALLED_FROM_PYTHON or not timed:
+            return False
+        by_function = min((self._cost_of(plan) for plan in self._space.defaults if plan.engine == "graph"), default=0.0)
+        best = min(map(self._cost_of, self._seen), default=float("inf"))
+        return float("inf") > by_function - self._plain_cost("frozen") > SIBLING * best
 
     def _plain(self, engine: Engine, threads: int) -> Plan:
         batch = self._middle() if engine.fixed_batch else None
@@ -130,11 +178,10 @@ class Champions:
     def _best_threads(self) -> int:
         """The number with which the probes were fastest."""
         probes = self._space.probes()
-        self._seen |= set(probes)
         return min(probes, key=self._cost_of).threads or 1 if probes else self._space.question.threads[-1]
 
-    def _new(self, plans: Iterable[Plan]) -> list[Plan]:
-        new = [plan for plan in dict.fromkeys(plans) if plan not in self._seen]
+    def _new(self, plans: Iterable[Plan | None]) -> list[Plan]:
+        new = [plan for plan in dict.fromkeys(plans) if plan is not None and plan not in self._seen]
         self._seen |= set(new)
         return new
 

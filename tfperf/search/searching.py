@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from threading import Lock, RLock
+from typing import Any, Literal, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
+from tfperf.engines.catalog import find_engine
 from tfperf.engines.child import TrialError
 from tfperf.engines.launching import Launcher
 from tfperf.engines.plan import Plan
@@ -38,11 +40,14 @@ __all__ = ["Found", "Labels", "Search", "Watcher"]
 STARTERS = 2
 """Plans that are being started at a time: most of a start is one thread that imports and loads."""
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 """Of measuring, at most, for a first look."""
 
 LOOK_PRECISION = 0.03
 """Half width of the interval at which a first look may end."""
+
+UNDISTURBED = 20
+"""Percentile of its samples by which a look is judged: what disturbs one look and not the next only adds to times."""
 
 NEAR = 1.25
 """A plan whose first look ends that near to the best one's may be the best: looks are short, and minutes apart."""
@@ -56,11 +61,22 @@ MOST_CONTENDERS = 16
 ROUND_SECONDS = 1.0
 """Of measuring for each plan in a round before the final."""
 
-FINAL_SECONDS = 20.0
-"""Of measuring for all finalists together; the confirmation has half."""
+FINAL_SECONDS = 8.0
+"""Of measuring for all finalists together, and again for all that are confirmed, at most; unless a round is long."""
+
+FINAL_ROUNDS = 25
+"""In which every finalist has a turn, where their calls are long."""
+
+LONGEST_FINAL = 5
+"""Times FINAL_SECONDS, after which a final ends with fewer rounds."""
 
 CONFIRMED = 3
-"""Plans that are measured in another process before one of them is announced; the defaults come on top."""
+"""Plans that are measured in another process before one of them is announced; the best default comes on top."""
+
+KEPT_SHARE = 0.25
+"""Of the memory that a trial may use: what processes may hold together that wait for the final."""
+
+Stage = Literal["round", "final", "confirmation"]
 
 LABELLED_TOLERANCE = 1.0
 """Where labels decide, an error as large as the largest answer is still refused."""
@@ -126,8 +142,9 @@ class Search:
         self._servable, self._question, self._space = servable, question, space
         self._launcher, self._journal, self._scratch, self._watcher = launcher, journal, scratch, watcher
         self._given, self._seed, self._labels, self._command = given, seed, labels, command
-        self._measuring, self._making_examples = Lock(), Lock()
+        self._measuring, self._making_examples, self._noting = Lock(), Lock(), RLock()
         self._trials: dict[str, Trial] = {}
+        self._kept: dict[Plan, tuple[EngineProcess, Loaded]] = {}
         self._champions = Champions(space, self._costs_of, self._batch_of)
         self._began = time.monotonic()
         self._final: Comparison | None = None
@@ -156,21 +173,22 @@ class Search:
         contenders = self._contenders()
         while len(contenders) > FINALISTS:
             contenders = self._better_half(contenders)
-        self._final = self._side_by_side("final", self._with_defaults(contenders), FINAL_SECONDS)
+        self._final = self._side_by_side("final", [*contenders, *self._best_of_defaults(contenders)])
         winner, equals = self._winner()
         if winner is not None:
             names = [winner, *equals, *self._by_cost(contenders)]
             confirmed = list(dict.fromkeys(names))[:CONFIRMED]
-            self._confirmation = self._side_by_side("confirmation", self._with_defaults(confirmed), FINAL_SECONDS / 2)
+            defaults = self._best_of_defaults(confirmed)[:1]
+            self._confirmation = self._side_by_side("confirmation", [*confirmed, *defaults])
 
     # ------------------------------------------------------------ looks
 
     def _look_around(self) -> None:
-        """The first look: every engine once, then what a change of one part may make better."""
-        self._watcher.phase("looking at every engine")
+        """The first look: engines with their usual settings, then what a change of one part may make better."""
+        self._watcher.phase("looking at the engines")
         with contextlib.suppress(_TimeIsUpError):
-            self._look(self._space.probes())
             self._look(self._champions.first())
+            self._look(self._champions.next())
             self._watcher.phase("changing one part at a time of the best of each kind")
             while plans := self._champions.next():
                 self._look(plans)
@@ -179,15 +197,17 @@ class Search:
         """Look at plans, some of them being started while another is measured."""
         waiting = [plan for plan in dict.fromkeys(plans) if not self._known(plan)]
         with ThreadPoolExecutor(STARTERS) as pool:
-            running: set[Future[None]] = set()
+            running: dict[Future[None], Plan] = {}
             try:
                 while waiting or running:
                     if self._time_is_up():
                         waiting.clear()
                     while waiting and len(running) < STARTERS:
-                        running.add(pool.submit(self._look_at, waiting.pop(0), len(waiting)))
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
+                        plan = _next(waiting, running.values())
+                        waiting.remove(plan)
+                        running[pool.submit(self._look_at, plan, len(waiting))] = plan
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        del running[future]
                         future.result()
             except BaseException:
                 self._launcher.close()  # whoever waits for a process is told that it died
@@ -223,7 +243,23 @@ class Search:
                 except TrialError as error:
                     trial = failed_trial(plan, batch, error)
                 self._finish(trial, left)
-        finally:
+        except BaseException:
+            self._launcher.end(process)
+            raise
+        self._keep_or_end(plan, process, loaded)
+
+    def _keep_or_end(self, plan: Plan, process: EngineProcess, loaded: Loaded) -> None:
+        """Keep the processes of those that would be finalists now: a start takes longer than many a measurement."""
+        with self._noting:
+            self._kept[plan] = process, loaded
+            names = self._by_cost(self._trials)[:FINALISTS]
+            room = KEPT_SHARE * self._question.memory_limit
+            staying: set[Plan] = set()
+            for trial in (self._trials[name] for name in [*names, *self._best_of_defaults(names)]):
+                if trial.plan in self._kept.keys() - staying and (room := room - (trial.memory or 0)) >= 0:
+                    staying.add(trial.plan)
+            leaving = [self._kept.pop(one) for one in self._kept.keys() - staying]
+        for process, _ in leaving:
             self._launcher.end(process)
 
     def _measured(self, process: EngineProcess, loaded: Loaded, examples: Examples) -> Trial:
@@ -265,10 +301,11 @@ class Search:
         if self._launcher.closed:  # the search was stopped, and with it the process: the plan is not to blame
             return
         trial = trial.model_copy(update={"command": printable(self._command(trial.plan, trial.batch))})
-        self._journal.add(trial)
-        self._note(trial)
-        best, _ = self._winner()
-        self._watcher.looked(trial, self._trials[best] if best else None, left)
+        with self._noting:
+            self._journal.add(trial)
+            self._note(trial)
+            best, _ = self._winner()
+            self._watcher.looked(trial, self._trials[best] if best else None, left)
 
     def _note(self, trial: Trial) -> None:
         self._trials[trial.name] = trial
@@ -300,22 +337,25 @@ class Search:
         first = self._question.objectives[0]
         if first in ("size", "memory"):
             return names[:FINALISTS]
-        best = self._trials[names[0]] if names else None
-        near = [name for name in names if best and _may_be_as_fast(self._trials[name], best, first == "throughput")]
+        near = [name for name in names if self._cost(name) <= NEAR * self._cost(names[0])]
         return near[:MOST_CONTENDERS]
 
     def _better_half(self, names: Sequence[str]) -> list[str]:
         """A round: all in turns, of which the slower half goes, but not below the number of finalists."""
-        seconds = ROUND_SECONDS * len(names)
-        comparison = self._side_by_side("round", names, seconds)
+        comparison = self._side_by_side("round", names)
         left = self._by_cost(names, costs_in(comparison))
         return left[: max(FINALISTS, len(names) // 2)]
 
-    def _side_by_side(self, stage: str, names: Sequence[str], seconds: float) -> Comparison | None:
-        """Measure trials in turns, in fresh processes."""
+    def _side_by_side(
+        self, stage: Literal["round", "final", "confirmation"], names: Sequence[str]
+    ) -> Comparison | None:
+        """Measure trials in turns."""
         if (finished := self._journal.round(stage, names)) is None:
             self._watcher.phase(f"{stage}: measuring {len(names)} in turns")
+            seconds = ROUND_SECONDS * len(names) if stage == "round" else self._final_seconds(names)
             finished = self._measured_in_turns(names, seconds)
+            if stage == "final":
+                self._end_kept()
             self._journal.add_round(stage, names, finished)
         for trial in finished.trials:
             if trial.status is not Status.RAN:  # it ran when it was looked at, and does not now
@@ -325,16 +365,17 @@ class Search:
         return per_example(finished.comparison, {trial.name: trial.batch for trial in finished.trials})
 
     def _measured_in_turns(self, names: Sequence[str], seconds: float) -> Round:
+        """In the processes that were kept, and fresh ones of all others."""
         plans = list(dict.fromkeys(self._trials[name].plan for name in names))
         with ThreadPoolExecutor(STARTERS) as pool, contextlib.ExitStack() as stack:
             try:
-                started = dict(zip(plans, pool.map(self._started, plans), strict=True))
+                started = dict(zip(plans, pool.map(self._kept_or_started, plans), strict=True))
             except BaseException:
                 self._launcher.close()
                 raise
-            for process in started.values():
+            for plan, process in started.items():
                 if not isinstance(process, TrialError):
-                    stack.callback(self._launcher.end, process[0])
+                    stack.callback(self._keep_or_end, plan, *process)
             failed, runs = [], []
             for name in names:
                 trial = self._trials[name]
@@ -348,19 +389,32 @@ class Search:
             measured, comparison = measure_in_turns(runs, seconds, self._watcher.measuring)
         return Round(trials=(*measured, *failed), comparison=comparison)
 
-    def _started(self, plan: Plan) -> tuple[EngineProcess, Loaded] | TrialError:
+    def _kept_or_started(self, plan: Plan) -> tuple[EngineProcess, Loaded] | TrialError:
+        kept = self._kept.pop(plan, None)
+        if kept is not None and kept[0].alive:
+            return kept
         try:
             return self._launcher.start(plan)
         except TrialError as error:
             return error
 
-    def _with_defaults(self, names: Sequence[str]) -> list[str]:
-        """Names and those of the defaults, each at its best batch size."""
+    def _final_seconds(self, names: Iterable[str]) -> float:
+        rounds = FINAL_ROUNDS * sum(median_seconds(self._trials[name]) for name in names)
+        return min(max(FINAL_SECONDS, rounds), LONGEST_FINAL * FINAL_SECONDS)
+
+    def _end_kept(self) -> None:
+        """End all processes that were kept, so that what comes is measured in fresh ones."""
+        for process, _ in self._kept.values():
+            self._launcher.end(process)
+        self._kept.clear()
+
+    def _best_of_defaults(self, names: Sequence[str]) -> list[str]:
+        """The defaults that are not among the names, each at its best batch size, the best first."""
         defaults: dict[str, str] = {}
         ran = [name for name in self._default_names() if self._trials[name].status is Status.RAN]
         for name in sorted(ran, key=self._cost):  # also of those that do not keep to a limit: users have them
             defaults.setdefault(self._trials[name].plan.engine, name)
-        return list(dict.fromkeys([*names, *defaults.values()]))
+        return [name for name in defaults.values() if name not in names]
 
     # ------------------------------------------------------------ judging
 
@@ -369,6 +423,8 @@ class Search:
         trial = self._trials[name]
         if not within_limits(trial, self._question, seconds):
             return float("inf")
+        if seconds is None and trial.measurement is not None:
+            seconds = float(np.percentile(trial.measurement.samples, UNDISTURBED))
         return cost(trial, self._question.objectives[0], seconds)
 
     def _costs_of(self, plan: Plan) -> float:
@@ -421,9 +477,11 @@ class _TimeIsUpError(Exception):
     """No further looks."""
 
 
-def _may_be_as_fast(trial: Trial, best: Trial, per_example: bool) -> bool:
-    """Whether the intervals of two looks, apart in time, leave it open which is faster."""
-    assert trial.measurement is not None
-    assert best.measurement is not None
-    mine, other = (trial.batch, best.batch) if per_example else (1, 1)
-    return trial.measurement.interval.low / mine <= NEAR * best.measurement.interval.high / other
+def _next(waiting: Sequence[Plan], running: Iterable[Plan]) -> Plan:
+    """The first plan that does not wait for what is being started: only one can be converted at a time."""
+    converting = any(map(_is_converted, running))
+    return next((plan for plan in waiting if _is_converted(plan) != converting), waiting[0])
+
+
+def _is_converted(plan: Plan) -> bool:
+    return find_engine(plan.engine).format is not None
