@@ -27,8 +27,9 @@ def searched(space, cost):
     """Everything that is looked at, in order, as `Search` does it; and the champions that chose."""
     seen = {}
     champions = Champions(space, lambda plan: seen.get(plan, math.inf))
-    proposed = []
-    plans = champions.first()
+    proposed = [*space.probes(), *space.defaults]
+    seen |= {plan: cost(plan) for plan in proposed}
+    plans = champions.next()
     while plans:
         proposed += plans
         seen |= {plan: cost(plan) for plan in plans}
@@ -114,20 +115,18 @@ def test_it_ends_whatever_the_costs_are(data):
     check_words(space, proposed, champions)
 
 
-def test_first_come_the_defaults_and_the_probes_then_an_engine_of_each_kind_with_the_threads_that_suit():
+def test_after_the_probes_comes_an_engine_of_each_kind_with_the_threads_that_suit():
     space = space_of()
     cost = {2: 1.0}
     seen = {}
     champions = Champions(space, lambda plan: seen.get(plan, math.inf))
-    first = champions.first()
-    assert set(first) == {*space.defaults, *space.probes()}
-    seen |= {plan: cost.get(plan.threads, 2.0) for plan in first}
-    second = champions.next()
-    assert {(plan.engine, plan.threads) for plan in second} == {
+    seen |= {plan: cost.get(plan.threads, 2.0) for plan in space.probes()}
+    first = champions.next()
+    assert {(plan.engine, plan.threads) for plan in first} == {
         (name, 2) for name in ("frozen", "xla_aot", "onnx", "openvino")
     }  # litert was the probe; frozen stands for TensorFlow's kernels, xla_aot for XLA's
-    assert {plan.precision for plan in [*first, *second]} == {"float32"}
-    assert not any(plan.transformations for plan in [*first, *second])
+    assert {plan.precision for plan in first} == {"float32"}
+    assert not any(plan.transformations for plan in first)
 
 
 def test_where_the_first_of_a_kind_does_not_run_the_next_is_tried():

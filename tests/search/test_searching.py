@@ -254,7 +254,7 @@ def test_what_users_have_is_measured_beside_the_winner_whatever_the_limits_are(s
     found = search("honest", objectives=("size", "latency"), latency_limit=0.0008).found
     assert set(found.defaults) == {"slower, batch 1", "light, batch 1"}
     in_final, in_confirmation = (
-        {one.name for one in round.measurements} for round in (found.final, found.confirmation)
+        {one.name for one in stage.measurements} for stage in (found.final, found.confirmation)
     )
     assert in_final >= {*found.defaults, found.winner}
     assert found.winner in in_confirmation

@@ -1,6 +1,5 @@
 """Which plans to look at next: the best of each kind, with one part of it changed."""
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tfperf.engines.catalog import Engine, find_engine
@@ -53,21 +52,15 @@ class Champions:
         """
         self._space, self._cost_of = space, cost_of
         self._batch_of = batch_of or (lambda _: self._middle())
-        self._seen: set[Plan] = set()
-
-    def first(self) -> list[Plan]:
-        """The defaults and the probes."""
-        return self._new(
-            itertools.chain.from_iterable(itertools.zip_longest(self._space.probes(), self._space.defaults))
-        )
+        self._seen = {*space.probes(), *space.defaults}
 
     def next(self) -> list[Plan]:
-        """What to look at now that all before has been; empty: nothing is left that may be best.
+        """What to look at now that the probes and all before have been; empty: nothing is left that may be best.
 
         First one engine of each kind, in its first precision, with the threads that suited the probes.
         """
         if plans := self._new(self._firsts_of_kinds()):
-            return plans
+            return sorted(plans, key=lambda plan: plan.batch is None)  # what is compiled ahead takes longest
         for part in BEHIND:
             if plans := self._new(self._changes(part)):
                 return plans
@@ -180,8 +173,8 @@ class Champions:
         probes = self._space.probes()
         return min(probes, key=self._cost_of).threads or 1 if probes else self._space.question.threads[-1]
 
-    def _new(self, plans: Iterable[Plan | None]) -> list[Plan]:
-        new = [plan for plan in dict.fromkeys(plans) if plan is not None and plan not in self._seen]
+    def _new(self, plans: Iterable[Plan]) -> list[Plan]:
+        new = [plan for plan in dict.fromkeys(plans) if plan not in self._seen]
         self._seen |= set(new)
         return new
 

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock, RLock
 from typing import Any, Literal, NamedTuple, Protocol
@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.engines.catalog import find_engine
 from tfperf.engines.child import TrialError
 from tfperf.engines.launching import Launcher
 from tfperf.engines.plan import Plan
@@ -30,15 +29,13 @@ from tfperf.exports.servable import Servable
 from tfperf.measure import Comparison, Progress, measure
 from tfperf.search.journal import Journal, Round
 from tfperf.search.judging import winner_of
+from tfperf.search.lanes import STARTERS, Lanes
 from tfperf.search.neighbours import Champions
 from tfperf.search.objectives import cost, costs_in, pareto_front, per_example, within_limits
 from tfperf.search.question import Question
 from tfperf.search.space import Space
 
 __all__ = ["Found", "Labels", "Search", "Watcher"]
-
-STARTERS = 2
-"""Plans that are being started at a time: most of a start is one thread that imports and loads."""
 
 LOOK_SECONDS = 0.5
 """Of measuring, at most, for a first look."""
@@ -61,7 +58,7 @@ MOST_CONTENDERS = 16
 ROUND_SECONDS = 1.0
 """Of measuring for each plan in a round before the final."""
 
-FINAL_SECONDS = 8.0
+FINAL_SECONDS = 6.0
 """Of measuring for all finalists together, and again for all that are confirmed, at most; unless a round is long."""
 
 FINAL_ROUNDS = 25
@@ -184,36 +181,18 @@ class Search:
     # ------------------------------------------------------------ looks
 
     def _look_around(self) -> None:
-        """The first look: engines with their usual settings, then what a change of one part may make better."""
-        self._watcher.phase("looking at the engines")
-        with contextlib.suppress(_TimeIsUpError):
-            self._look(self._champions.first())
-            self._look(self._champions.next())
-            self._watcher.phase("changing one part at a time of the best of each kind")
-            while plans := self._champions.next():
-                self._look(plans)
+        """The first look: engines with their usual settings, then what a change of one part may make better.
 
-    def _look(self, plans: Iterable[Plan]) -> None:
-        """Look at plans, some of them being started while another is measured."""
-        waiting = [plan for plan in dict.fromkeys(plans) if not self._known(plan)]
-        with ThreadPoolExecutor(STARTERS) as pool:
-            running: dict[Future[None], Plan] = {}
-            try:
-                while waiting or running:
-                    if self._time_is_up():
-                        waiting.clear()
-                    while waiting and len(running) < STARTERS:
-                        plan = _next(waiting, running.values())
-                        waiting.remove(plan)
-                        running[pool.submit(self._look_at, plan, len(waiting))] = plan
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        del running[future]
-                        future.result()
-            except BaseException:
-                self._launcher.close()  # whoever waits for a process is told that it died
-                raise
-        if self._time_is_up():
-            raise _TimeIsUpError
+        What users have is looked at while the processors have nothing better to do: its start takes longest.
+        """
+        self._watcher.phase("looking at the engines")
+        with Lanes(self._look_at, self._launcher.close) as lanes:
+            lanes.later(plan for plan in self._space.defaults if not self._known(plan))
+            plans = [*self._space.probes()] or self._champions.next()
+            while plans and not self._time_is_up():
+                lanes.run([plan for plan in plans if not self._known(plan)], self._time_is_up)
+                plans = self._champions.next()
+            lanes.finish()
 
     def _known(self, plan: Plan) -> bool:
         """Whether a plan has been looked at, now or before the search was stopped."""
@@ -471,17 +450,3 @@ class Search:
                 reason = self._champions.why_not(plan, self.ran_out_of_time)
                 batch = plan.batch or self._question.batches[0]
                 yield Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=printable(reason))
-
-
-class _TimeIsUpError(Exception):
-    """No further looks."""
-
-
-def _next(waiting: Sequence[Plan], running: Iterable[Plan]) -> Plan:
-    """The first plan that does not wait for what is being started: only one can be converted at a time."""
-    converting = any(map(_is_converted, running))
-    return next((plan for plan in waiting if _is_converted(plan) != converting), waiting[0])
-
-
-def _is_converted(plan: Plan) -> bool:
-    return find_engine(plan.engine).format is not None
