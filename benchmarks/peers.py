@@ -32,10 +32,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.peers.catalog import FLOAT32, NETS, PEERS, TOLERANCES, Peer, why_not_set_up
-from benchmarks.peers.process import InTurns, PeerProcess, PeerWork
+from benchmarks.peers.process import PeerProcess, PeerWork
 from tfperf.cli.quiet import load_tensorflow
 from tfperf.engines import ENGINES, Plan, missing
 from tfperf.engines.plan import Precision
+from tfperf.engines.turns import InTurns, Turns
 from tfperf.errors import BAD_INPUT, EngineError, TfperfError
 from tfperf.measure import Agreement, Comparison, Ratio, Verdict, check_agreement, compare
 from tfperf.measure.results import Result, write_result
@@ -167,10 +168,11 @@ def contests_on(name: str, share: float) -> list[Found]:
     from tfperf.engines.launching import Launcher
     from tfperf.engines.side_by_side import Examples
 
-    def ours(plan: Plan, tolerance: float) -> Candidate:
+    def ours(plan: Plan, tolerance: float, turns: Turns) -> Candidate:
         process, loaded = launcher.start(plan)
         checked = process.check(*examples, tolerance=tolerance)
-        work = InTurns(process.work(examples.batch), process.child.pid)
+        in_contest.enter_context(process.child.taking_turns())
+        work = InTurns(process.work(examples.batch), turns, process.child.rest, process.child.wake)
         return Candidate(work, checked.agreement, loaded.proof.get("threads", ""))
 
     def theirs(peer: Peer) -> tuple[PeerProcess, Agreement, str]:
@@ -202,10 +204,14 @@ def contests_on(name: str, share: float) -> list[Found]:
                         peers[peer.name] = theirs(peer)
                     except EngineError as error:
                         failed[peer.name] = str(error)
-            with Launcher(subject.servable, subject.origin, for_us) as launcher:
-                candidates = {OURS: ours(choice, contest.tolerance)}
+            turns = Turns()
+            with Launcher(subject.servable, subject.origin, for_us) as launcher, contextlib.ExitStack() as in_contest:
+                candidates = {OURS: ours(choice, contest.tolerance, turns)}
                 for who, (process, agreement, words) in peers.items():
-                    candidates[who] = Candidate(InTurns(PeerWork(process), process.pid), agreement, words)
+                    process.rest()
+                    in_contest.callback(process.wake)
+                    work = InTurns(PeerWork(process), turns, process.rest, process.wake)
+                    candidates[who] = Candidate(work, agreement, words)
                 works = {f"{name}, {contest.name}: {who}": one.work for who, one in candidates.items()}
                 comparison = compare(works, time_limit=SECONDS * share)
             found.append(Found(name, contest, choice, candidates, dict(failed), comparison))

@@ -88,19 +88,18 @@ def test_a_process_answers_and_times_itself(fake, tmp_path):
         assert 0 < work.cores_used < os.cpu_count() + 1
 
 
-def test_a_process_in_turns_stands_still_between_them(fake, tmp_path):
-    module = importlib.import_module("benchmarks.peers.process")
+def test_a_process_stands_still_until_it_is_woken(fake, tmp_path):
     with fake(GOOD) as process:
         process.load("mlp", tmp_path)
-        work = module.InTurns(module.PeerWork(process), process.pid)
-        assert work.timed(3) > 0
+        process.rest()
         seen = psutil.Process(process.pid)
         for _ in range(1000):
             if seen.status() == psutil.STATUS_STOPPED:
                 break
         assert seen.status() == psutil.STATUS_STOPPED
-        assert work.memory().resident > 2**20
-        assert work.cores_used > 0
+        process.wake()
+        assert process.ask("timed", calls=3)["seconds"] > 0
+        process.rest()  # it can be ended all the same
 
 
 def test_what_a_peer_raises_is_one_line(fake, tmp_path):

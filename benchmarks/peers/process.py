@@ -8,7 +8,6 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +18,7 @@ from benchmarks.peers.catalog import ROOT, Peer
 from tfperf.errors import EngineError
 from tfperf.measure.memory import MemoryPeak
 
-__all__ = ["InTurns", "PeerProcess", "PeerWork"]
+__all__ = ["PeerProcess", "PeerWork"]
 
 DEADLINE = 600.0
 """Seconds for one answer; torch.compile takes one for a large net, and several on a busy machine."""
@@ -102,6 +101,14 @@ class PeerProcess:
         self._process.stdout.close()  # type: ignore[union-attr]
         self._noise.close()
 
+    def rest(self) -> None:
+        """Stand still; it cannot be asked until `wake`."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Go on."""
+        self._signal(signal.SIGCONT)
+
     def __enter__(self) -> Self:
         return self
 
@@ -124,8 +131,11 @@ class PeerProcess:
         return line
 
     def _kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has died, as who asks it learns
+            os.killpg(self._process.pid, number)
 
     def _how_it_died(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -165,52 +175,3 @@ class PeerWork:
     def cores_used(self) -> float:
         """Processors busy on average, in all calls that were timed."""
         return self._cpu_seconds / self._seconds if self._seconds else 0.0
-
-
-class InTurns:
-    """Work of a process that stands still but while it is asked for.
-
-    Threads of ONNX Runtime and of OpenMP wait for their next work by spinning, and go on for milliseconds after a call.
-    On a machine of two cores PyTorch was half as fast beside them.
-    """
-
-    def __init__(self, work: Any, group: int) -> None:
-        """Stop the process.
-
-        Args:
-            work: as `tfperf.measure.compare` takes work that times itself, with `cores_used`.
-            group: of processes that do it.
-        """
-        self._work, self._group = work, group
-        os.killpg(group, signal.SIGSTOP)
-
-    def __call__(self) -> None:
-        """Call it once."""
-        with self._awake():
-            self._work()
-
-    def timed(self, calls: int) -> float:
-        """Seconds of so many calls together, as the process has measured them."""
-        with self._awake():
-            return float(self._work.timed(calls))
-
-    def memory(self) -> MemoryPeak:
-        """The most memory of the process."""
-        with self._awake():
-            peak: MemoryPeak = self._work.memory()
-            return peak
-
-    @property
-    def cores_used(self) -> float:
-        """Processors busy on average, in all calls that were timed."""
-        return float(self._work.cores_used)
-
-    @contextlib.contextmanager
-    def _awake(self) -> Iterator[None]:
-        with contextlib.suppress(ProcessLookupError):  # it has died, as the work itself will say
-            os.killpg(self._group, signal.SIGCONT)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._group, signal.SIGSTOP)

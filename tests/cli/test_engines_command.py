@@ -59,7 +59,7 @@ def test_a_run_is_a_table_a_result_file_and_a_picture(tfperf_command, code, tmp_
 
 def test_a_trial_of_a_tuning_runs_alone(code, tmp_path, capfd):
     """With each engine's own threads, a net that was changed, and the tolerance that was asked for."""
-    options = ["--engine", "graph,litert", "--threads", "default", "--transform", "constant_weights"]
+    options = ["--engine", "graph,litert", "--threads", "default", "--transform", "constant_weights", "--same-top1"]
     with pytest.raises(SystemExit) as ended:
         main(["engines", code, *options, "--tolerance", "0.5", "--time-limit", "0.3", "--json", "r.json"])
     told = capfd.readouterr()

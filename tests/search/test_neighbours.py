@@ -19,8 +19,13 @@ SAME_PARTS = ("graph", "xla", "saved_model", "c_api", "litert", "onnx", "openvin
 
 def space_of(engines=EVERY, threads=(1, 2, 4), **fields):
     applicable = fields.pop("applicable", TRANSFORMATIONS)
+    computes_float16 = fields.pop("computes_float16", True)
     fields = {"tolerance": 0.1, "memory_limit": 2**30} | fields
-    return Space(Question(engines=tuple(engines), threads=tuple(threads), **fields), applicable)
+    return Space(
+        Question(engines=tuple(engines), threads=tuple(threads), **fields),
+        applicable,
+        computes_float16=computes_float16,
+    )
 
 
 def searched(space, cost):
@@ -195,6 +200,18 @@ def test_an_engine_for_one_batch_size_climbs_to_the_best(best):
     space = space_of(("xla_aot",), (1,), batches=(1, 2, 4, 8, 16, 32, 64), applicable=())
     _, seen, _ = searched(space, lambda plan: 9.0 if plan.batch is None else 1 + abs(math.log2(plan.batch / best)))
     assert min(seen, key=seen.get).batch == best
+
+
+@pytest.mark.parametrize(("objective", "tried"), [("latency", False), ("size", True)])
+def test_float16_without_arithmetic_for_it_is_no_gain_in_time(objective, tried):
+    space = space_of(("frozen", "litert"), (1,), applicable=(), computes_float16=False, objectives=(objective,))
+    proposed, _, champions = searched(space, lambda plan: 1.0)
+    plans = {engine: Plan(engine=engine, precision="float16", threads=1) for engine in ("frozen", "litert")}
+    assert plans["litert"] in proposed  # whose float16 is that of the stored weights
+    assert (plans["frozen"] in proposed) == tried
+    if not tried:
+        words = "nothing here computes in float16: each number would be converted to float32 and back"
+        assert champions.why_not(plans["frozen"], False) == words
 
 
 def test_words_for_a_plan_after_the_time_was_up():

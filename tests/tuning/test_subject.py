@@ -7,6 +7,7 @@ import pytest
 from tfperf.engines import Plan
 from tfperf.errors import EngineError, ExportError
 from tfperf.exports.opening import open_model
+from tfperf.search.question import Question
 from tfperf.tuning.subject import as_graph, read_subject
 
 # Goes with the first TensorFlow whose EagerTensor.__array__ takes `copy`.
@@ -194,10 +195,15 @@ def test_the_command_of_a_trial_says_all_that_it_takes(subject, tmp_path):
     )
     found = subject(f"{tmp_path / 'my code.py'}:build", inputs_file="in put.npz")
     plan = Plan(engine="graph", precision="bfloat16", transformations=("fold_batch_norm", "constant_weights"))
-    assert found.command(plan, 8, 1e-3) == (
-        f"tfperf engines '{tmp_path}/my code.py:build' --engine graph --precision bfloat16 --threads default --batch 8 "
-        "--tolerance 0.001 --transform fold_batch_norm,constant_weights --inputs 'in put.npz'"
-    )
+    start = f"tfperf engines '{tmp_path}/my code.py:build' --engine graph --precision bfloat16 --threads default"
+    end = "--transform fold_batch_norm,constant_weights --inputs 'in put.npz'"
+    for fields, right in (
+        ({"tolerance": 1e-3}, "--tolerance 0.001"),
+        ({"tolerance": 1e-3, "same_top1": True}, "--tolerance 0.001 --same-top1"),
+        ({"accuracy_drop": 0.01}, "--tolerance 1"),
+    ):
+        question = Question(threads=(1,), engines=("graph",), memory_limit=2**30, **fields)
+        assert found.command(plan, 8, question) == f"{start} --batch 8 {right} {end}"
 
 
 @pytest.mark.parametrize("model", [None, 3, np.ones(3), keras.layers.Dense(2)], ids=["None", "3", "array", "layer"])

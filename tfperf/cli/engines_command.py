@@ -30,6 +30,7 @@ def register(app: typer.Typer) -> None:
         tolerance: Annotated[
             float | None, typer.Option(min=0, help="Largest error of an answer; left out: that of its precision.")
         ] = None,
+        same_top1: Annotated[bool, typer.Option(help="The largest answer of each row must be the same, too.")] = False,
         inputs: Annotated[
             Path | None,
             typer.Option(metavar="FILE.npz", help="Inputs by name, cut or repeated to the batch. Left out: random."),
@@ -107,6 +108,7 @@ def register(app: typer.Typer) -> None:
                         examples,
                         representative=given,
                         tolerance=tolerance,
+                        same_top1=same_top1,
                         time_limit=time_limit,
                         on_step=steps.begin,
                         on_progress=steps.show,

@@ -100,7 +100,7 @@ class Child:
             TrialError: the worker says that it cannot, died, was closed, did not answer in time, or took too much
                 memory.
         """
-        with self._asking, self._awake():
+        with self._asking:
             if self._over is not None:
                 raise self._over
             try:
@@ -132,28 +132,25 @@ class Child:
 
     @contextlib.contextmanager
     def taking_turns(self) -> Iterator[None]:
-        """Have it and what it started stand still meanwhile, but while it is asked.
+        """Have it and what it started stand still meanwhile, but between `wake` and `rest`.
 
         What takes turns with it runs alone then: threads of many engines look for work for a while after each call.
         """
         self._outside = [one for one in self._everyone() if _group_of(one) != self.pid]
-        self._signal(signal.SIGSTOP, self._outside)
+        self.rest()
         try:
             yield
         finally:
-            outside, self._outside = self._outside, None
-            self._signal(signal.SIGCONT, outside)
+            self.wake()
+            self._outside = None
 
-    @contextlib.contextmanager
-    def _awake(self) -> Iterator[None]:
-        if self._outside is None:
-            yield
-            return
+    def rest(self) -> None:
+        """Stand still; it cannot be asked until `wake`."""
+        self._signal(signal.SIGSTOP, self._outside)
+
+    def wake(self) -> None:
+        """Go on."""
         self._signal(signal.SIGCONT, self._outside)
-        try:
-            yield
-        finally:
-            self._signal(signal.SIGSTOP, self._outside)
 
     def close(self) -> None:
         """End the process and all that it started, at once: it has nothing to put in order."""

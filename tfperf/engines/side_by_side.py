@@ -14,14 +14,32 @@ from tfperf.engines.child import TrialError
 from tfperf.engines.plan import Plan
 from tfperf.engines.process import EngineProcess, Loaded, Work, store_arrays
 from tfperf.engines.trial import Status, Trial
+from tfperf.engines.turns import InTurns, Turns
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
-from tfperf.measure import Comparison, Measurement, Progress, compare, measure
+from tfperf.measure import Comparison, Doubt, Measurement, Progress, compare, measure
 
-__all__ = ["ROWS", "Examples", "answers_vary", "checked_trial", "failed_trial", "measure_in_turns", "measured_trial"]
+__all__ = [
+    "ANSWERS_ALIKE",
+    "ROWS",
+    "Examples",
+    "answers_vary",
+    "checked_trial",
+    "failed_trial",
+    "measure_in_turns",
+    "measured_trial",
+]
 
 ROWS = 8
 """Rows that an engine's answers are checked on, at least, and two batches: one alone could be remembered."""
+
+
+ANSWERS_ALIKE = Doubt(
+    name="answers_alike",
+    words="the net answers alike to different inputs, so that the check of the answers says little",
+    advice="take trained weights, or inputs that it tells apart",
+)
+"""Where not `answers_vary`."""
 
 
 class Examples(NamedTuple):
@@ -133,7 +151,7 @@ def measure_in_turns(
             with contextlib.ExitStack() as stack:
                 for child in {work.child for work in works.values() if work.child is not None}:
                     stack.enter_context(child.taking_turns())
-                found = _compared(works, time_limit, on_progress)
+                found = _compared(_in_turns(works), time_limit, on_progress)
         except TrialError:
             for name, work in list(works.items()):
                 if work.failure is not None:
@@ -148,6 +166,14 @@ def measure_in_turns(
         kept = tuple(trials[name].measurement for name in works)
         return list(trials.values()), found.model_copy(update={"measurements": kept})
     return list(trials.values()), None
+
+
+def _in_turns(works: Mapping[str, Work]) -> dict[str, InTurns]:
+    turns = Turns()
+    return {
+        name: InTurns(work, turns) if (child := work.child) is None else InTurns(work, turns, child.rest, child.wake)
+        for name, work in works.items()
+    }
 
 
 def _compared(

@@ -54,6 +54,7 @@ def survey(
     *,
     representative: Sequence[NDArray[Any]] | None = None,
     tolerance: float | None = None,
+    same_top1: bool = False,
     time_limit: float = TIME_LIMIT,
     cache: Path | None = None,
     on_step: Callable[[str], object] = lambda _: None,
@@ -70,6 +71,7 @@ def survey(
         inputs: batch size -> one array for each input, (rows, ...): best two batches, as one could be remembered.
         representative: inputs from which `int8_static` takes its scales; None: random ones.
         tolerance: largest relative error of an answer that passes; None: that of each plan's precision.
+        same_top1: whether the largest answer of each row must be the same, too.
         time_limit: seconds of measuring for each batch size, after everything has been loaded and called.
         cache: folder of conversions; None: in tfperf's own cache.
         on_step: told in words what is done next.
@@ -97,7 +99,7 @@ def survey(
                     if plan not in running:
                         running[plan] = launcher.start(plan)
                     process, loaded = running[plan]
-                    trials.append(checked_trial(process, loaded, examples, tolerance=tolerance))
+                    trials.append(checked_trial(process, loaded, examples, tolerance=tolerance, same_top1=same_top1))
                     runs.append((trials[-1], process.work(batch)))
                 except TrialError as error:
                     trials.append(failed_trial(plan, batch, error))

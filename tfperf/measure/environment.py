@@ -47,6 +47,9 @@ CPU_FEATURES = (
 )  # fmt: skip
 """Instructions that decide how fast a number format is, as Linux names them; the last row is ARM's."""
 
+FLOAT16_FEATURES = ("avx512_fp16", "amx_fp16", "asimdhp")
+"""Instructions of which any one computes in float16. Without, kernels convert to float32 and back."""
+
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
 
 
@@ -87,6 +90,11 @@ class Environment(Value):
             variables=_variables(),
             git_revision=_git_revision(Path.cwd()),
         )
+
+    @property
+    def computes_float16(self) -> bool:
+        """Whether anything here computes in float16, rather than convert to float32 and back."""
+        return bool(self.accelerators) or not set(FLOAT16_FEATURES).isdisjoint(self.cpu_features)
 
     def differences(self, other: "Environment") -> list[str]:
         """What differs from another environment, one phrase for each difference that can change a speed."""

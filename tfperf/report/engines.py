@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
+from tfperf.engines.side_by_side import ANSWERS_ALIKE
 from tfperf.engines.survey import Survey
 from tfperf.engines.trial import Trial, median_seconds
 from tfperf.measure import Doubt, Verdict
@@ -100,8 +101,7 @@ def _doubts(survey: Survey) -> list[tuple[str, str]]:
             kinds.setdefault(doubt.name, []).append((_label(row), doubt))
     lines = []
     if survey.ran and not survey.answers_vary:
-        advice = "take trained weights, or inputs that it tells apart"
-        lines.append(("all", f"the net answers alike to different inputs, so that its check says little: {advice}"))
+        lines.append(("all", f"{ANSWERS_ALIKE.words}: {ANSWERS_ALIKE.advice}"))
     for kind, told in kinds.items():
         names = [name for name, _ in told if name]
         words = {doubt.words for _, doubt in told}

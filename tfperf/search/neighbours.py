@@ -80,6 +80,8 @@ class Champions:
             return f"no engine with the kernels of {kind} runs this net"
         if (behind := self._behind(kind)) > min(BEHIND.values()):
             return f"the best with the kernels of {kind}, {champion}, takes {behind:.1f}x as long as the best of all"
+        if self._is_timed and self._space.converts_to_float32(find_engine(plan.engine), plan.precision):
+            return f"nothing here computes in {plan.precision}: each number would be converted to float32 and back"
         if self._calls_too_slowly(find_engine(plan.engine)):
             return "a call of a tf.function from Python takes longer than the best of all"
         if plan.engine != champion.engine and behind > SIBLING:
@@ -121,7 +123,8 @@ class Champions:
             yield from (_with(plan, batch=one) for one in _beside(question.batches, plan.batch))
         elif part == "precision":
             for precision in self._space.precisions(engine):
-                yield _with(plan, precision=precision)
+                if not (self._is_timed and self._space.converts_to_float32(engine, precision)):
+                    yield _with(plan, precision=precision)
         elif part == "transformations":
             for changes in self._space.transformations(engine):
                 if len(set(changes) ^ set(plan.transformations)) == 1:
@@ -148,13 +151,16 @@ class Champions:
                     batch = (champion.batch or self._batch_of(champion)) if fixed else None
                     yield _with(champion, engine=engine.name, transformations=changes, batch=batch)
 
+    @property
+    def _is_timed(self) -> bool:
+        return self._space.question.objectives[0] in ("latency", "throughput")
+
     def _calls_too_slowly(self, engine: Engine) -> bool:
         """Whether the way it is called takes longer than the best plan in all, whatever it computes.
 
         The same kernels called by tf.function(net), and without Python, tell what a tf.function's Python takes.
         """
-        timed = {"latency", "throughput"} & {self._space.question.objectives[0]}
-        if engine.name not in CALLED_FROM_PYTHON or not timed:
+        if engine.name not in CALLED_FROM_PYTHON or not self._is_timed:
             return False
         by_function = min((self._cost_of(plan) for plan in self._space.defaults if plan.engine == "graph"), default=0.0)
         best = min(map(self._cost_of, self._seen), default=float("inf"))

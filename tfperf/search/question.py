@@ -16,6 +16,9 @@ TOLERANCE = TOLERANCES["float32"]
 TRIAL_SECONDS = 300.0
 """For each step of a trial, unless others are asked for; converting a large net for int8 takes minutes."""
 
+LABELLED_TOLERANCE = 1.0
+"""Where labels decide, an error as large as the largest answer is still refused."""
+
 Objective = Literal["latency", "throughput", "size", "memory"]
 """latency: seconds a call, few; throughput: examples a second, many; size: bytes on disk of what the engine loads,
 few; memory: bytes that its process grows by, few."""
@@ -51,6 +54,11 @@ class Question(Value):
         default=TRIAL_SECONDS, gt=0, description="for each step of a trial, after which it is ended"
     )
     time_limit: float | None = Field(default=None, gt=0, description="seconds of looking for candidates; None: no end")
+
+    @property
+    def answer_tolerance(self) -> float:
+        """Largest relative error of an answer that passes, also where it is labels that decide."""
+        return self.tolerance if self.accuracy_drop is None else LABELLED_TOLERANCE
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -37,7 +37,7 @@ from tfperf.search.space import Space
 
 __all__ = ["Found", "Labels", "Search", "Watcher"]
 
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.4
 """Of measuring, at most, for a first look."""
 
 LOOK_PRECISION = 0.03
@@ -74,9 +74,6 @@ KEPT_SHARE = 0.25
 """Of the memory that a trial may use: what processes may hold together that wait for the final."""
 
 Stage = Literal["round", "final", "confirmation"]
-
-LABELLED_TOLERANCE = 1.0
-"""Where labels decide, an error as large as the largest answer is still refused."""
 
 
 class Watcher(Protocol):
@@ -249,7 +246,7 @@ class Search:
 
     def _checked(self, process: EngineProcess, loaded: Loaded, examples: Examples) -> tuple[Trial, Work]:
         """A trial whose answers are right, and its work."""
-        tolerance = self._question.tolerance if self._labels is None else LABELLED_TOLERANCE
+        tolerance = self._question.answer_tolerance
         trial = checked_trial(process, loaded, examples, tolerance=tolerance, same_top1=self._question.same_top1)
         if self._labels is not None and not self._accuracy_is_known(trial):
             accuracy = process.accuracy(examples.batch, self._labels.inputs, self._labels.labels)

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from tfperf.engines.catalog import Engine, find_engine, missing
+from tfperf.engines.catalog import KERAS_POLICIES, Engine, find_engine, missing
 from tfperf.engines.plan import TRANSFORMATIONS, Plan, Precision, Transformation
 from tfperf.search.question import Question
 
@@ -25,17 +25,21 @@ HOPELESS = 2.0
 class Space:
     """Plans by their parts, so that a search can go from one to its neighbours."""
 
-    def __init__(self, question: Question, applicable: Sequence[Transformation]) -> None:
+    def __init__(
+        self, question: Question, applicable: Sequence[Transformation], *, computes_float16: bool = True
+    ) -> None:
         """Look at the question.
 
         Args:
             applicable: transformations that would change something in this net.
+            computes_float16: whether the machine does.
 
         Raises:
             EngineError: there is no such engine.
         """
         self.question = question
         self.engines = tuple(find_engine(name) for name in question.engines)
+        self._computes_float16 = computes_float16
         self._applicable = [one for one in TRANSFORMATIONS if one in applicable and one in question.transformations]
 
     @property
@@ -63,6 +67,11 @@ class Space:
         if self.question.accuracy_drop is not None or rounding <= HOPELESS * self.question.tolerance:
             return None
         return f"{precision} rounds by {rounding:.1g}, far more than the tolerance of {self.question.tolerance:.1g}"
+
+    def converts_to_float32(self, engine: Engine, precision: Precision) -> bool:
+        """Whether TensorFlow's kernels would only be slowed down: they convert each number to float32 and back."""
+        of_keras = engine.precisions == KERAS_POLICIES
+        return precision == "float16" and of_keras and not self._computes_float16
 
     def transformations(self, engine: Engine) -> tuple[tuple[Transformation, ...], ...]:
         """Sets of transformations that the engine takes and that change something; the empty set first."""

@@ -20,6 +20,7 @@ from tfperf.exports.arrays import in_order
 from tfperf.exports.opening import open_model
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
+from tfperf.search.question import Question
 
 __all__ = ["Subject", "read_subject"]
 
@@ -72,10 +73,11 @@ class Subject(NamedTuple):
 
         return accuracy_of(in_batches(call, self.servable.signature, self.inputs, REFERENCE_BATCH), self.labels)
 
-    def command(self, plan: Plan, batch: int, tolerance: float) -> str:
+    def command(self, plan: Plan, batch: int, question: Question) -> str:
         """What runs a plan with a batch size alone."""
         words = ["tfperf", "engines", self.opened_as, "--engine", plan.engine, "--precision", plan.precision]
-        words += ["--threads", str(plan.threads or "default"), "--batch", str(batch), "--tolerance", f"{tolerance:g}"]
+        words += ["--threads", str(plan.threads or "default"), "--batch", str(batch)]
+        words += ["--tolerance", f"{question.answer_tolerance:g}"] + ["--same-top1"] * question.same_top1
         if plan.transformations:
             words += ["--transform", ",".join(plan.transformations)]
         if self.inputs_file is not None:

@@ -14,7 +14,7 @@ from tfperf.engines.catalog import known_engines
 from tfperf.engines.launching import Launcher
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Precision, Transformation
 from tfperf.engines.process import store_arrays
-from tfperf.engines.side_by_side import answers_vary, printable
+from tfperf.engines.side_by_side import ANSWERS_ALIKE, answers_vary, printable
 from tfperf.engines.transformations import applicable
 from tfperf.engines.trial import Trial
 from tfperf.measure import Doubt, Environment, Progress
@@ -33,12 +33,6 @@ Choice = TypeVar("Choice", bound=str)
 
 MEMORY_SHARE = 0.8
 """Of the machine's memory, and of what is free of it: what one trial may use."""
-
-ALIKE = Doubt(
-    name="answers_alike",
-    words="the net answers alike to different inputs, so that the check of the answers says little",
-    advice="take trained weights, or inputs that it tells apart",
-)
 
 NOT_CONFIRMED = Doubt(
     name="not_confirmed",
@@ -152,14 +146,15 @@ def _searched(
     watcher: Watcher,
 ) -> Tuned:
     began = time.monotonic()
-    space = Space(question, applicable(subject.servable))
+    environment = Environment.here()
+    space = Space(question, applicable(subject.servable), computes_float16=environment.computes_float16)
     launcher = stack.enter_context(_launcher(subject, question, scratch, cache))
     if not subject.graph_only and subject.opened_as != subject.origin.model and not launcher.can_open():
         subject = as_graph(subject, scratch)
         launcher.close()
         launcher = stack.enter_context(_launcher(subject, question, scratch, cache))
     fingerprints = [launcher.conversions.fingerprint, *subject.digests(), f"seed {subject.origin.seed}"]
-    journal = Journal(journal_folder(fingerprints, question, Environment.here()))
+    journal = Journal(journal_folder(fingerprints, question, environment))
     stack.enter_context(journal.held())
     if fresh:
         journal.discard()
@@ -175,9 +170,9 @@ def _searched(
         given=subject.inputs,
         seed=subject.origin.seed,
         labels=_stored(subject, scratch, accuracy, question),
-        command=lambda plan, batch: subject.command(plan, batch, question.tolerance),
+        command=lambda plan, batch: subject.command(plan, batch, question),
     )
-    doubts = [] if answers_vary(subject.servable) else [ALIKE]
+    doubts = [] if answers_vary(subject.servable) else [ANSWERS_ALIKE]
     if subject.graph_only:
         doubts.append(NO_CODE)
     ended: Literal["finished", "time limit", "interrupted"] = "finished"
