@@ -158,7 +158,7 @@ def test_a_kind_far_behind_is_left_alone_and_the_words_say_so():
     slow = {"litert": 1.0, "onnx": max(BEHIND.values()) + 0.1}
     proposed, _, champions = searched(space, lambda plan: slow.get(plan.engine, 9.0))
     assert [plan for plan in proposed if plan.engine == "onnx"] == [Plan(engine="onnx", threads=1)]
-    assert len([plan for plan in proposed if plan.engine == "litert"]) == 5
+    assert len([plan for plan in proposed if plan.engine == "litert"]) >= 5
     words = champions.why_not(Plan(engine="onnx", precision="int8", threads=1), False)
     assert words == "the best with the kernels of onnx, onnx, 1 thread, takes 3.1x as long as the best of all"
 

@@ -29,9 +29,18 @@ CALLED_FROM_PYTHON = ("graph", "xla", "saved_model")
 IN_PYTHON = ("predict", "eager")
 """Engines that spend their time in Python, where threads change nothing; the defaults have them."""
 
-BEHIND = {"threads": 3.0, "batch": 3.0, "precision": 2.5, "transformations": 2.5}
+BEHIND = {"threads": 2.0, "batch": 3.0, "precision": 2.5}
 """Part of a plan -> how many times slower than the best a kind may be, both without any change but the threads, and
 still be tried with other settings of it: no setting has made so much more of one kind than of another."""
+
+TRANSFORMED = 1.6
+"""How many times slower than the best a kind may be, both with all that was found, and still be transformed."""
+
+LEADING = 1.1
+"""A plan so near to the best is changed as the best is: one look may be that wrong."""
+
+LEADERS = 3
+"""Plans of a kind that are changed, at most."""
 
 SIBLING = 1.5
 """An engine that was so many times slower than another of its kind has no chance against it with like settings; and a
@@ -61,7 +70,7 @@ class Champions:
         """
         if plans := self._new(self._firsts_of_kinds()):
             return sorted(plans, key=lambda plan: plan.batch is None)  # what is compiled ahead takes longest
-        for part in BEHIND:
+        for part in (*BEHIND, "transformations"):
             if plans := self._new(self._changes(part)):
                 return plans
         return self._new(self._siblings())
@@ -80,12 +89,14 @@ class Champions:
             return f"no engine with the kernels of {kind} runs this net"
         if (behind := self._behind(kind)) > min(BEHIND.values()):
             return f"the best with the kernels of {kind}, {champion}, takes {behind:.1f}x as long as the best of all"
-        if self._is_timed and self._space.converts_to_float32(find_engine(plan.engine), plan.precision):
+        if self._space.question.is_timed and self._space.converts_to_float32(find_engine(plan.engine), plan.precision):
             return f"nothing here computes in {plan.precision}: each number would be converted to float32 and back"
         if self._calls_too_slowly(find_engine(plan.engine)):
             return "a call of a tf.function from Python takes longer than the best of all"
         if plan.engine != champion.engine and behind > SIBLING:
             return f"{champion} has the same kernels, and takes {behind:.1f}x as long as the best of all"
+        if (now := self._behind_now(kind)) > TRANSFORMED:
+            return f"{champion} has the same kernels, and takes {now:.1f}x as long as the best of all"
         if plan.engine != champion.engine:
             return f"{champion} has the same kernels and was faster, or these settings made it slower"
         return f"some of what sets it apart from {champion} was no gain by itself"
@@ -111,9 +122,9 @@ class Champions:
     def _changes(self, part: str) -> Iterator[Plan]:
         """The champions near enough to the best, with another setting of one part."""
         for kind in self._kinds():
-            champion = self._champion(kind)
-            if champion is not None and self._behind(kind) <= BEHIND[part]:
-                yield from self._settings(champion, part)
+            behind = self._behind(kind) / BEHIND[part] if part in BEHIND else self._behind_now(kind) / TRANSFORMED
+            for leader in self._leaders(kind) if behind <= 1 else ():
+                yield from self._settings(leader, part)
 
     def _settings(self, plan: Plan, part: str) -> Iterator[Plan]:
         engine, question = find_engine(plan.engine), self._space.question
@@ -123,7 +134,7 @@ class Champions:
             yield from (_with(plan, batch=one) for one in _beside(question.batches, plan.batch))
         elif part == "precision":
             for precision in self._space.precisions(engine):
-                if not (self._is_timed and self._space.converts_to_float32(engine, precision)):
+                if not (self._space.question.is_timed and self._space.converts_to_float32(engine, precision)):
                     yield _with(plan, precision=precision)
         elif part == "transformations":
             for changes in self._space.transformations(engine):
@@ -151,16 +162,12 @@ class Champions:
                     batch = (champion.batch or self._batch_of(champion)) if fixed else None
                     yield _with(champion, engine=engine.name, transformations=changes, batch=batch)
 
-    @property
-    def _is_timed(self) -> bool:
-        return self._space.question.objectives[0] in ("latency", "throughput")
-
     def _calls_too_slowly(self, engine: Engine) -> bool:
         """Whether the way it is called takes longer than the best plan in all, whatever it computes.
 
         The same kernels called by tf.function(net), and without Python, tell what a tf.function's Python takes.
         """
-        if engine.name not in CALLED_FROM_PYTHON or not self._is_timed:
+        if engine.name not in CALLED_FROM_PYTHON or not self._space.question.is_timed:
             return False
         by_function = min((self._cost_of(plan) for plan in self._space.defaults if plan.engine == "graph"), default=0.0)
         best = min(map(self._cost_of, self._seen), default=float("inf"))
@@ -188,12 +195,26 @@ class Champions:
         return list(dict.fromkeys(map(_kind, self._space.engines)))
 
     def _champion(self, kind: str) -> Plan | None:
+        return next(iter(self._by_cost(kind)), None)
+
+    def _leaders(self, kind: str) -> list[Plan]:
+        """The best of a kind, and those that are as near to the best of all."""
+        plans, most = self._by_cost(kind), LEADING * min(map(self._cost_of, self._seen), default=0.0)
+        return plans[:1] + [plan for plan in plans[1:LEADERS] if self._cost_of(plan) <= most]
+
+    def _by_cost(self, kind: str) -> list[Plan]:
         plans = [
             plan
             for plan in self._seen
             if self._kind_of(plan) == kind and self._asked(plan) and self._cost_of(plan) < float("inf")
         ]
-        return min(plans, key=lambda plan: (self._cost_of(plan), str(plan)), default=None)
+        return sorted(plans, key=lambda plan: (self._cost_of(plan), str(plan)))
+
+    def _behind_now(self, kind: str) -> float:
+        """How many times the best of all, each with all that was found."""
+        best = min(map(self._cost_of, self._seen), default=float("inf"))
+        champion = self._champion(kind)
+        return self._cost_of(champion) / best if champion is not None and best > 0 else float("inf")
 
     def _asked(self, plan: Plan) -> bool:
         """Whether a plan is in the space: the defaults may not be."""

@@ -56,6 +56,11 @@ class Question(Value):
     time_limit: float | None = Field(default=None, gt=0, description="seconds of looking for candidates; None: no end")
 
     @property
+    def is_timed(self) -> bool:
+        """Whether times decide who wins."""
+        return self.objectives[0] in ("latency", "throughput")
+
+    @property
     def answer_tolerance(self) -> float:
         """Largest relative error of an answer that passes, also where it is labels that decide."""
         return self.tolerance if self.accuracy_drop is None else LABELLED_TOLERANCE

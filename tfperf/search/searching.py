@@ -26,7 +26,7 @@ from tfperf.engines.side_by_side import (
 )
 from tfperf.engines.trial import Status, Trial, median_seconds
 from tfperf.exports.servable import Servable
-from tfperf.measure import Comparison, Progress, measure
+from tfperf.measure import Comparison, Measurement, Progress, measure
 from tfperf.search.journal import Journal, Round
 from tfperf.search.judging import winner_of
 from tfperf.search.lanes import STARTERS, Lanes
@@ -46,17 +46,18 @@ LOOK_PRECISION = 0.03
 UNDISTURBED = 20
 """Percentile of its samples by which a look is judged: what disturbs one look and not the next only adds to times."""
 
-NEAR = 1.25
-"""A plan whose first look ends that near to the best one's may be the best: looks are short, and minutes apart."""
+NEAR = 1.6
+"""A plan whose look ends that near to the best one's may be the best: looks are short, apart in time, and a neighbour
+on the same core doubles what they see."""
 
 FINALISTS = 4
 """Plans that are measured in turns until they are told apart; the defaults come on top."""
 
-MOST_CONTENDERS = 16
-"""Plans in the first round."""
+MOST_CONTENDERS = 8
+"""Plans that are measured in turns before the final; their processes are kept until then."""
 
-ROUND_SECONDS = 1.0
-"""Of measuring for each plan in a round before the final."""
+ROUND_SECONDS = 0.5
+"""Of measuring for each plan before the final."""
 
 FINAL_SECONDS = 6.0
 """Of measuring for all finalists together, and again for all that are confirmed, at most; unless a round is long."""
@@ -138,6 +139,7 @@ class Search:
         self._given, self._seed, self._labels, self._command = given, seed, labels, command
         self._measuring, self._making_examples, self._noting = Lock(), Lock(), RLock()
         self._trials: dict[str, Trial] = {}
+        self._in_turns: dict[str, float] = {}  # seconds of those that were measured before the final
         self._kept: dict[Plan, tuple[EngineProcess, Loaded]] = {}
         self._champions = Champions(space, self._costs_of, self._batch_of)
         self._began = time.monotonic()
@@ -165,8 +167,12 @@ class Search:
         """Search until the winner is confirmed."""
         self._look_around()
         contenders = self._contenders()
-        while len(contenders) > FINALISTS:
-            contenders = self._better_half(contenders)
+        if len(contenders) > 1 and self._question.is_timed:
+            if (found := self._side_by_side("round", contenders)) is not None:
+                self._in_turns = {one.name: _undisturbed(one) for one in found.measurements}
+            self._look_further()  # what seemed best may not be, and what is changed is the best
+            contenders = self._contenders()
+        contenders = contenders[:FINALISTS]
         self._final = self._side_by_side("final", [*contenders, *self._best_of_defaults(contenders)])
         winner, equals = self._winner()
         if winner is not None:
@@ -185,11 +191,18 @@ class Search:
         self._watcher.phase("looking at the engines")
         with Lanes(self._look_at, self._launcher.close) as lanes:
             lanes.later(plan for plan in self._space.defaults if not self._known(plan))
-            plans = [*self._space.probes()] or self._champions.next()
-            while plans and not self._time_is_up():
-                lanes.run([plan for plan in plans if not self._known(plan)], self._time_is_up)
-                plans = self._champions.next()
+            lanes.run([plan for plan in self._space.probes() if not self._known(plan)], self._time_is_up)
+            self._follow_champions(lanes)
             lanes.finish()
+
+    def _look_further(self) -> None:
+        with Lanes(self._look_at, self._launcher.close) as lanes:
+            self._follow_champions(lanes)
+
+    def _follow_champions(self, lanes: Lanes) -> None:
+        """Look at what a change of one part may make better, until nothing is left to change."""
+        while not self._time_is_up() and (plans := self._champions.next()):
+            lanes.run([plan for plan in plans if not self._known(plan)], self._time_is_up)
 
     def _known(self, plan: Plan) -> bool:
         """Whether a plan has been looked at, now or before the search was stopped."""
@@ -228,7 +241,7 @@ class Search:
         """Keep the processes of those that would be finalists now: a start takes longer than many a measurement."""
         with self._noting:
             self._kept[plan] = process, loaded
-            names = self._by_cost(self._trials)[:FINALISTS]
+            names = self._by_cost(self._trials)[:MOST_CONTENDERS]
             room = KEPT_SHARE * self._question.memory_limit
             staying: set[Plan] = set()
             for trial in (self._trials[name] for name in [*names, *self._best_of_defaults(names)]):
@@ -310,17 +323,10 @@ class Search:
         if len(self._question.objectives) > 1:
             front = self._front()
             return [name for name in names if name in front][:MOST_CONTENDERS]
-        first = self._question.objectives[0]
-        if first in ("size", "memory"):
+        if not self._question.is_timed:
             return names[:FINALISTS]
         near = [name for name in names if self._cost(name) <= NEAR * self._cost(names[0])]
         return near[:MOST_CONTENDERS]
-
-    def _better_half(self, names: Sequence[str]) -> list[str]:
-        """A round: all in turns, of which the slower half goes, but not below the number of finalists."""
-        comparison = self._side_by_side("round", names)
-        left = self._by_cost(names, costs_in(comparison))
-        return left[: max(FINALISTS, len(names) // 2)]
 
     def _side_by_side(
         self, stage: Literal["round", "final", "confirmation"], names: Sequence[str]
@@ -375,7 +381,8 @@ class Search:
             return error
 
     def _final_seconds(self, names: Iterable[str]) -> float:
-        rounds = FINAL_ROUNDS * sum(median_seconds(self._trials[name]) for name in names)
+        # Each turn begins with a call that is not timed
+        rounds = 2 * FINAL_ROUNDS * sum(median_seconds(self._trials[name]) for name in names)
         return min(max(FINAL_SECONDS, rounds), LONGEST_FINAL * FINAL_SECONDS)
 
     def _end_kept(self) -> None:
@@ -400,7 +407,7 @@ class Search:
         if not within_limits(trial, self._question, seconds):
             return float("inf")
         if seconds is None and trial.measurement is not None:
-            seconds = float(np.percentile(trial.measurement.samples, UNDISTURBED))
+            seconds = self._in_turns.get(name) or _undisturbed(trial.measurement)
         return cost(trial, self._question.objectives[0], seconds)
 
     def _costs_of(self, plan: Plan) -> float:
@@ -447,3 +454,7 @@ class Search:
                 reason = self._champions.why_not(plan, self.ran_out_of_time)
                 batch = plan.batch or self._question.batches[0]
                 yield Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=printable(reason))
+
+
+def _undisturbed(measurement: Measurement) -> float:
+    return float(np.percentile(measurement.samples, UNDISTURBED))
