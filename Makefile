@@ -12,7 +12,7 @@ cook: $(STAMP) data
 
 # Two test files at a time: most of a test's time is one process starting.
 test: lint types data $(HOROVOD)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 25
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

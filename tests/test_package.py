@@ -20,6 +20,7 @@ MAY_LEAN_ON = {
     "nets": set(),
     "exports": {"measure", "nets"},
     "engines": {"exports", "measure", "nets"},
+    "hardware": {"exports", "measure"},
     "data": set(),
     "measure": set(),
     "search": {"engines", "exports", "measure"},

@@ -8,6 +8,7 @@
     ├── ResultFileError         a result file cannot be read or written
     ├── ExportError             a model cannot be read, exported or verified
     ├── EngineError             an engine is missing, cannot take a net, or answers otherwise than the net
+    ├── HardwareError           what a net asks of a machine, or what that can give, cannot be told
     ├── HorovodError            Horovod is missing or cannot be built, or its ranks disagree
     ├── SearchError             a search for the best plan cannot be made
     └── RecipeError             a recipe is unknown, or its header or flags are wrong
@@ -20,6 +21,7 @@ __all__ = [
     "DataError",
     "EngineError",
     "ExportError",
+    "HardwareError",
     "HorovodError",
     "MeasurementError",
     "RecipeError",
@@ -57,6 +59,10 @@ class ExportError(TfperfError):
 
 class EngineError(TfperfError):
     """An engine is missing, cannot take a net, or answers otherwise than the net."""
+
+
+class HardwareError(TfperfError):
+    """What a net asks of a machine, or what that can give, cannot be told."""
 
 
 class HorovodError(TfperfError):

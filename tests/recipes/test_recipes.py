@@ -119,3 +119,22 @@ def test_mnist_mixed_mirrored_names_its_data_and_learns(quick_run):
     assert len(accuracies) == 6
     assert min(accuracies) > 0.5  # ten classes, so chance is 0.1
     assert len(result.comparisons[0].measurements) == 6
+
+
+def test_gradient_accumulation_saves_memory_and_tells_of_batch_normalization(quick_run):
+    _, folder = quick_run("gradient_accumulation")
+    result = read_result(folder / "results" / "gradient_accumulation.json")
+    assert [agreement.tolerance for agreement in result.agreements] == [1e-6] * 5 + [1e-4] * 5
+    more = [value for name, value in result.facts.items() if name.startswith("bytes of peak memory above")]
+    assert more == sorted(more)
+    assert more[-1] > 50 * 2**20  # the activations of 1,024 images
+    assert result.facts["largest difference with batch normalization, as a share of the largest gradient"] > 0.01
+
+
+def test_operator_fusion_moves_an_eighth(quick_run):
+    _, folder = quick_run("operator_fusion")
+    facts = read_result(folder / "results" / "operator_fusion.json").facts
+    assert facts["kernels: eager, 8 operations"] == facts["kernels: graph, 8 operations"] == 8
+    assert facts["kernels: XLA, 8 operations"] == 1
+    assert facts["bytes moved: eager, 8 operations"] == 2 * 8 * 64 * 10**6
+    assert facts["bytes moved: XLA, 8 operations"] == pytest.approx(2 * 64 * 10**6, rel=0.01)
