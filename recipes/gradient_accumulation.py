@@ -40,9 +40,8 @@ def main(recipe: Recipe) -> None:
     for parts, step in gradients.items():
         step(images, labels)
         peaks[parts] = before.read().resident
-        recipe.fact(
-            f"peak memory above that of {PARTS[0]} parts, {words(parts)}: bytes", peaks[parts] - peaks[PARTS[0]]
-        )
+        more = peaks[parts] - peaks[PARTS[0]]
+        recipe.fact(f"bytes of peak memory above {words(PARTS[0])}: {words(parts)}", more)
 
     recipe.console.print("\nAre the gradients the same?")
     exact, exact_images = in_float64(net), tf.cast(images, tf.float64)
