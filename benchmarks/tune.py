@@ -1,6 +1,6 @@
 """Does `tfperf tune` find the best plan, in what part of the time that trying all of them takes, and how fast is it?
 
-    python benchmarks/tune.py search                 # beside exhaustive search: about 2 hours; leave the machine alone
+    python benchmarks/tune.py search                 # beside exhaustive search: hours; leave the machine alone
     python benchmarks/tune.py search --net mlp       # one net
     python benchmarks/tune.py speed                  # what is gained over what users have: half an hour
     python benchmarks/tune.py search --json figures.json    # go on with the nets that the file lacks

@@ -60,7 +60,8 @@ def hlo_work(program: Program) -> list[Work]:
     and read, what stays within is not.
 
     Args:
-        program: before XLA optimizes it (stage "hlo"); after that, operations are no longer apart.
+        program: of stage "hlo", before XLA optimizes it. Of stage "optimized_hlo" each kernel is one, and its bytes are
+            counted, but not the floating-point operations inside of a fusion.
 
     Raises:
         HardwareError: it has loops or branches, whose turns only a run can tell.
@@ -75,8 +76,9 @@ def hlo_work(program: Program) -> list[Work]:
         for taken in step.seen_through if step.moves else ():
             if _owner(taken) != _owner(step):
                 given[id(taken)] = taken
-                most = taken.instruction.bytes
-                read[_owner(step)][id(taken)] = min(_most_read(step), most)
+                size = taken.instruction.bytes
+                part = min(step.instruction.bytes, size) if step.instruction.opcode in PARTS else size
+                read[_owner(step)][id(taken)] = part
         if step.instruction.is_root:
             given |= {id(one): one for one in ([step] if step.moves else step.seen_through)}
     written = dict.fromkeys(operations, 0)
@@ -120,11 +122,6 @@ def _needed(instructions: Sequence[Instruction]) -> list[Instruction]:
 def _owner(step: _Step) -> str:
     """The operation that an instruction was made of."""
     return step.instruction.op_name or step.instruction.name
-
-
-def _most_read(step: _Step) -> int:
-    """Bytes that an instruction reads of one that it takes, at most."""
-    return step.instruction.bytes if step.instruction.opcode in PARTS else 2**63 - 1
 
 
 def _work_of(name: str, steps: list[_Step], read: int, written: int) -> Work:

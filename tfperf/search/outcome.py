@@ -30,7 +30,7 @@ class Outcome(Value):
     trials: tuple[Trial, ...] = Field(description="every plan, with each of its batch sizes, as first looked at")
     final: Comparison | None = Field(default=None, description="the finalists in turns; None: fewer than two")
     confirmation: Comparison | None = Field(
-        default=None, description="the winner, its equals and the defaults in turns, each in another process"
+        default=None, description="the winner, its equals and the best default in turns, each in another process"
     )
     winner: Name | None = Field(default=None, description="a trial's name; None: nothing ran, within the limits")
     equals: tuple[Name, ...] = Field(default=(), description="finalists that cannot be told apart from the winner")
