@@ -1,13 +1,12 @@
 """Who runs and who stands still, with work that remembers what became of it."""
 
-import time
-
 import pytest
 
 from tfperf.engines.turns import InTurns, Turns
 from tfperf.measure.memory import MemoryPeak
 from tfperf.measure.sampling import TimesItself
 
+SETTLING_CALLS = 10
 PEAK = MemoryPeak(resident=2, resident_before=1, device=None, of_whole_process=False)
 
 
@@ -16,20 +15,29 @@ class Remembers:
 
     cores_used = 1.5
 
-    def __init__(self, name, told):
-        self.name, self.told = name, told
+    def __init__(self, name, told, clock):
+        self.name, self.told, self.clock = name, told, clock
 
     def __call__(self):
         self.told.append((self.name, "called"))
 
     def timed(self, calls):
         self.told.append((self.name, calls))
-        time.sleep(0.001)
+        self.clock.milliseconds += 1
         return 0.25
 
     def memory(self):
         self.told.append((self.name, "memory"))
         return PEAK
+
+
+class Clock:
+    """Stands still unless something is timed."""
+
+    milliseconds = 0
+
+    def monotonic(self):
+        return self.milliseconds / 1000
 
 
 @pytest.fixture
@@ -38,16 +46,17 @@ def told():
 
 
 @pytest.fixture
-def works(told):
-    turns = Turns()
+def works(told, monkeypatch):
+    turns, clock = Turns(), Clock()
+    monkeypatch.setattr("tfperf.engines.turns.time", clock)
 
     def made(name):
         return InTurns(
-            Remembers(name, told),
+            Remembers(name, told, clock),
             turns,
             lambda: told.append((name, "rests")),
             lambda: told.append((name, "wakes")),
-            settling_seconds=0.01,
+            settling_seconds=(SETTLING_CALLS - 0.5) / 1000,
         )
 
     return made("a"), made("b")
@@ -72,14 +81,11 @@ def test_one_rests_when_another_is_asked_and_not_before(works, told):
 
 def test_each_turn_begins_with_calls_that_nobody_times(works, told):
     a, b = works
-    for work in (a, b, a):
-        began = time.monotonic()
+    for work in (a, a, b, a):
         work.timed(7)
-        assert time.monotonic() - began >= 0.01
-    calls = [calls for name, calls in told if name == "a" and isinstance(calls, int)]
-    first = calls[: calls.index(7)]
-    assert first == [2**one for one in range(len(first))]
-    assert calls[len(first) + 1] == 1  # again
+    settling = [2**one for one in range(SETTLING_CALLS)]
+    for name, calls in {"a": [*settling, 7, 7, *settling, 7], "b": [*settling, 7]}.items():
+        assert [times for who, times in told if who == name and isinstance(times, int)] == calls
 
 
 def test_it_is_work_that_times_itself(works):

@@ -163,6 +163,22 @@ def test_a_kind_far_behind_is_left_alone_and_the_words_say_so():
     assert words == "the best with the kernels of onnx, onnx, 1 thread, takes 3.1x as long as the best of all"
 
 
+def test_what_the_best_kind_gains_spares_the_others_a_look():
+    """A lower precision makes nothing more than four times as fast, so that what is further behind stays there."""
+    space = space_of(("litert", "onnx", "openvino"), (1,), applicable=(), precisions=("float32", "int8", "bfloat16"))
+    costs = {"litert": 1.0, "onnx": 1.5, "openvino": 1.1}
+
+    def cost(plan):
+        return costs.get(plan.engine, 9.0) * (0.3 if plan.precision == "int8" else 1.0)
+
+    proposed, _, champions = searched(space, cost)
+    assert Plan(engine="litert", precision="int8", threads=1) in proposed
+    assert {plan.precision for plan in proposed if plan.engine == "openvino"} == {"float32", "bfloat16"}  # 3.7x
+    assert {plan.precision for plan in proposed if plan.engine == "onnx"} == {"float32"}  # 5x
+    words = "the best with the kernels of onnx, onnx, 1 thread, takes 1.5x as long as the best of all"
+    assert champions.why_not(Plan(engine="onnx", precision="int8", threads=1), False) != words
+
+
 def test_an_engine_that_does_not_run_is_left_alone_and_the_words_say_so():
     space = space_of(("litert", "onnx"), (1,))
     proposed, _, champions = searched(space, lambda plan: math.inf if plan.engine == "onnx" else 1.0)

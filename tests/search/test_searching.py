@@ -262,6 +262,26 @@ def test_what_users_have_is_measured_beside_the_winner_whatever_the_limits_are(s
     assert found.winner != "light, batch 1"
 
 
+@pytest.mark.parametrize(("default", "starts"), [("light", 1), ("slower", 2)])
+def test_a_default_that_is_no_rival_keeps_its_process_until_the_winner_is_confirmed(
+    search, planted, monkeypatch, default, starts
+):
+    """A call of light takes five times as long as one of honest, one of slower three percent more."""
+    monkeypatch.setattr("tfperf.search.space.DEFAULTS", (default,))
+    started = []
+    start = Launcher.start
+
+    def remembered(launcher, plan):
+        started.append(plan.engine)
+        return start(launcher, plan)
+
+    monkeypatch.setattr(Launcher, "start", remembered)
+    found = search("honest", memory_limit=2**32).found
+    assert {one.name for one in found.confirmation.measurements} == {"honest, 1 thread, batch 1", f"{default}, batch 1"}
+    assert (started.count("honest"), started.count(default)) == (2, starts)
+    assert planted.nothing_left()
+
+
 @pytest.mark.parametrize(("drop", "status"), [(0.05, Status.WRONG), (0.2, Status.RAN)])
 def test_labels_decide_in_place_of_the_tolerance(dense, search, planted, tmp_path, drop, status):
     """`exchanged` takes the second for the first in a tenth of the rows."""

@@ -33,8 +33,9 @@ BEHIND = {"threads": 2.0, "batch": 3.0, "precision": 2.5}
 """Part of a plan -> how many times slower than the best a kind may be, both without any change but the threads, and
 still be tried with other settings of it: no setting has made so much more of one kind than of another."""
 
-TRANSFORMED = 1.6
-"""How many times slower than the best a kind may be, both with all that was found, and still be transformed."""
+GAIN = {"threads": 2.0, "batch": 3.0, "precision": 4.0, "transformations": 1.6}
+"""Part of a plan -> how many times slower than the best a kind may be, both with all that was found, and still be tried
+with other settings of it: more no setting has gained. The narrowest numbers have a quarter of float32's bytes."""
 
 LEADING = 1.1
 """A plan so near to the best is changed as the best is: one look may be that wrong."""
@@ -70,9 +71,10 @@ class Champions:
         """
         if plans := self._new(self._firsts_of_kinds()):
             return sorted(plans, key=lambda plan: plan.batch is None)  # what is compiled ahead takes longest
-        for part in (*BEHIND, "transformations"):
-            if plans := self._new(self._changes(part)):
-                return plans
+        for kind in sorted(self._kinds(), key=self._behind_now):  # the best first: what it gains spares others a look
+            for part in GAIN:
+                if plans := self._new(self._changes(kind, part)):
+                    return plans
         return self._new(self._siblings())
 
     def why_not(self, plan: Plan, out_of_time: bool) -> str:
@@ -95,7 +97,7 @@ class Champions:
             return "a call of a tf.function from Python takes longer than the best of all"
         if plan.engine != champion.engine and behind > SIBLING:
             return f"{champion} has the same kernels, and takes {behind:.1f}x as long as the best of all"
-        if (now := self._behind_now(kind)) > TRANSFORMED:
+        if (now := self._behind_now(kind)) > min(GAIN.values()):
             return f"{champion} has the same kernels, and takes {now:.1f}x as long as the best of all"
         if plan.engine != champion.engine:
             return f"{champion} has the same kernels and was faster, or these settings made it slower"
@@ -119,11 +121,10 @@ class Champions:
         places = {name: place for place, name in enumerate(FIRST_OF_KIND)}
         return sorted(engines, key=lambda one: places.get(one.name, len(places)))
 
-    def _changes(self, part: str) -> Iterator[Plan]:
-        """The champions near enough to the best, with another setting of one part."""
-        for kind in self._kinds():
-            behind = self._behind(kind) / BEHIND[part] if part in BEHIND else self._behind_now(kind) / TRANSFORMED
-            for leader in self._leaders(kind) if behind <= 1 else ():
+    def _changes(self, kind: str, part: str) -> Iterator[Plan]:
+        """The champions of a kind, if it is near enough to the best, with another setting of one part."""
+        if self._behind(kind) <= BEHIND.get(part, float("inf")) and self._behind_now(kind) <= GAIN[part]:
+            for leader in self._leaders(kind):
                 yield from self._settings(leader, part)
 
     def _settings(self, plan: Plan, part: str) -> Iterator[Plan]:

@@ -29,6 +29,7 @@ from tfperf.exports.servable import Servable
 from tfperf.measure import Comparison, Measurement, Progress, measure
 from tfperf.search.journal import Journal, Round
 from tfperf.search.judging import winner_of
+from tfperf.search.kept import Kept, Started
 from tfperf.search.lanes import STARTERS, Lanes
 from tfperf.search.neighbours import Champions
 from tfperf.search.objectives import cost, costs_in, pareto_front, per_example, within_limits
@@ -72,7 +73,7 @@ CONFIRMED = 3
 """Plans that are measured in another process before one of them is announced; the best default comes on top."""
 
 KEPT_SHARE = 0.25
-"""Of the memory that a trial may use: what processes may hold together that wait for the final."""
+"""Of the memory that a trial may use: what processes may hold together that wait for their next round."""
 
 Stage = Literal["round", "final", "confirmation"]
 
@@ -140,7 +141,7 @@ class Search:
         self._measuring, self._making_examples, self._noting = Lock(), Lock(), RLock()
         self._trials: dict[str, Trial] = {}
         self._in_turns: dict[str, float] = {}  # seconds of those that were measured before the final
-        self._kept: dict[Plan, tuple[EngineProcess, Loaded]] = {}
+        self._kept = Kept(launcher, KEPT_SHARE * question.memory_limit)
         self._champions = Champions(space, self._costs_of, self._batch_of)
         self._began = time.monotonic()
         self._final: Comparison | None = None
@@ -179,6 +180,8 @@ class Search:
             names = [winner, *equals, *self._by_cost(contenders)]
             confirmed = list(dict.fromkeys(names))[:CONFIRMED]
             defaults = self._best_of_defaults(confirmed)[:1]
+            far = [name for name in defaults if self._cost(name) > NEAR * self._cost(winner)]
+            self._kept.end_others(staying={self._trials[name].plan for name in far})  # no luck makes them rivals
             self._confirmation = self._side_by_side("confirmation", [*confirmed, *defaults])
 
     # ------------------------------------------------------------ looks
@@ -238,18 +241,11 @@ class Search:
         self._keep_or_end(plan, process, loaded)
 
     def _keep_or_end(self, plan: Plan, process: EngineProcess, loaded: Loaded) -> None:
-        """Keep the processes of those that would be finalists now: a start takes longer than many a measurement."""
+        """Keep the processes of those that would be finalists now."""
         with self._noting:
-            self._kept[plan] = process, loaded
             names = self._by_cost(self._trials)[:MOST_CONTENDERS]
-            room = KEPT_SHARE * self._question.memory_limit
-            staying: set[Plan] = set()
-            for trial in (self._trials[name] for name in [*names, *self._best_of_defaults(names)]):
-                if trial.plan in self._kept.keys() - staying and (room := room - (trial.memory or 0)) >= 0:
-                    staying.add(trial.plan)
-            leaving = [self._kept.pop(one) for one in self._kept.keys() - staying]
-        for process, _ in leaving:
-            self._launcher.end(process)
+            wanted = [self._trials[name] for name in [*names, *self._best_of_defaults(names)]]
+        self._kept.keep(plan, (process, loaded), wanted)
 
     def _measured(self, process: EngineProcess, loaded: Loaded, examples: Examples) -> Trial:
         trial, work = self._checked(process, loaded, examples)
@@ -336,8 +332,6 @@ class Search:
             self._watcher.phase(f"{stage}: measuring {len(names)} in turns")
             seconds = ROUND_SECONDS * len(names) if stage == "round" else self._final_seconds(names)
             finished = self._measured_in_turns(names, seconds)
-            if stage == "final":
-                self._end_kept()
             self._journal.add_round(stage, names, finished)
         for trial in finished.trials:
             if trial.status is not Status.RAN:  # it ran when it was looked at, and does not now
@@ -351,7 +345,7 @@ class Search:
         plans = list(dict.fromkeys(self._trials[name].plan for name in names))
         with ThreadPoolExecutor(STARTERS) as pool, contextlib.ExitStack() as stack:
             try:
-                started = dict(zip(plans, pool.map(self._kept_or_started, plans), strict=True))
+                started = dict(zip(plans, pool.map(self._started, plans), strict=True))
             except BaseException:
                 self._launcher.close()
                 raise
@@ -371,12 +365,9 @@ class Search:
             measured, comparison = measure_in_turns(runs, seconds, self._watcher.measuring)
         return Round(trials=(*measured, *failed), comparison=comparison)
 
-    def _kept_or_started(self, plan: Plan) -> tuple[EngineProcess, Loaded] | TrialError:
-        kept = self._kept.pop(plan, None)
-        if kept is not None and kept[0].alive:
-            return kept
+    def _started(self, plan: Plan) -> Started | TrialError:
         try:
-            return self._launcher.start(plan)
+            return self._kept.take(plan)
         except TrialError as error:
             return error
 
@@ -384,12 +375,6 @@ class Search:
         # Each turn begins with a call that is not timed
         rounds = 2 * FINAL_ROUNDS * sum(median_seconds(self._trials[name]) for name in names)
         return min(max(FINAL_SECONDS, rounds), LONGEST_FINAL * FINAL_SECONDS)
-
-    def _end_kept(self) -> None:
-        """End all processes that were kept, so that what comes is measured in fresh ones."""
-        for process, _ in self._kept.values():
-            self._launcher.end(process)
-        self._kept.clear()
 
     def _best_of_defaults(self, names: Sequence[str]) -> list[str]:
         """The defaults that are not among the names, each at its best batch size, the best first."""
