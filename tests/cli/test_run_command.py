@@ -29,6 +29,40 @@ def test_a_wrong_flag_is_one_line_and_2(tfperf_command):
     assert result.stderr.splitlines()[-1].startswith("tfperf run hybridize: argument --batch: expected")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--all", "--batch", "3"], "--batch"),
+        (["--all", "hybridize"], "hybridize"),
+        (["hybridize", "--all"], "hybridize"),
+        (["--all", "--seed", "x"], "--seed"),
+        (["--all", "--json", "x.json"], "--json"),
+    ],
+)
+def test_all_takes_no_flag_of_some_recipes_alone(tfperf_command, tmp_path, arguments, words):
+    result = tfperf_command("run", *arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("tfperf run --all: ")
+    assert words in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_needs_a_folder_to_write_in(tfperf_command, tmp_path):
+    (tmp_path / "results").write_text("a file")
+    result = tfperf_command("run", "--all", "--quick")
+    assert result.returncode == 2
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_help_of_all_names_the_shared_flags(tfperf_command):
+    result = tfperf_command("run", "--all", "--help")
+    assert result.returncode == 0
+    assert "--quick" in result.stdout
+    assert "--batch" not in result.stdout
+
+
 @pytest.fixture
 def running(tmp_path):
     """A long recipe under `tfperf run`, in a process group of its own, which is killed at the end of the test."""

@@ -26,18 +26,23 @@ def register(app: typer.Typer) -> None:
         options_metavar="",
     )
     def run(context: typer.Context) -> None:
-        """Run recipes, each in a fresh process: `tfperf run NAME [NAME ...] [FLAG ...]`.
+        """Run recipes, each in a fresh process: `tfperf run NAME [NAME ...] [FLAG ...]`, or `tfperf run --all`.
 
         The flags go to each of the recipes; `tfperf run NAME --help` shows them. `tfperf list` shows the names.
+        With --all every recipe prints into a log, and has a row in one table at the end; what needs something that is
+        not here is skipped.
         """
+        signal.signal(signal.SIGTERM, _exit_on_signal)
         arguments = context.args
+        if "--all" in arguments:
+            raise typer.Exit(_run_all([argument for argument in arguments if argument != "--all"]))
         first_flag = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
         names, flags = arguments[:first_flag], arguments[first_flag:]
         if not names:
             if flags in (["--help"], ["-h"]):
                 print(context.get_help())
                 return
-            raise typer.BadParameter("expected the name of a recipe; `tfperf list` shows them")
+            raise typer.BadParameter("expected the name of a recipe, or --all; `tfperf list` shows the names")
         if len(names) > 1 and any(flag.split("=")[0] == "--json" for flag in flags):
             raise typer.BadParameter("--json names one file; run the recipes one by one, or leave it out")
         from tfperf.cookbook.catalog import find_recipe
@@ -48,9 +53,19 @@ def register(app: typer.Typer) -> None:
         raise typer.Exit(next((code for code in codes if code), 0))
 
 
+def _run_all(flags: list[str]) -> int:
+    """Run every recipe; the exit code."""
+    from tfperf.cookbook.catalog import list_recipes
+    from tfperf.cookbook.flags import check_shared_flags
+
+    check_shared_flags(flags)
+    from tfperf.cli.run_all import run_all
+
+    return run_all(list_recipes(), flags)
+
+
 def run_recipes(paths: Sequence[Path], flags: Sequence[str]) -> list[int]:
     """Run recipes one after the other, each in a process of its own that ends with this one; their exit codes."""
-    signal.signal(signal.SIGTERM, _exit_on_signal)
     codes = []
     for number, path in enumerate(paths, start=1):
         if len(paths) > 1:

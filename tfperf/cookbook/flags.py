@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 from tfperf.cookbook.header import Header
 from tfperf.files import why_not_writable
 
-__all__ = ["Flag", "parse_flags", "result_file"]
+__all__ = ["Flag", "check_shared_flags", "parse_flags", "result_file"]
 
 QUICK_TIME_LIMIT = 3.0
 """Seconds a comparison may take with --quick."""
@@ -59,20 +59,11 @@ def parse_flags(
         epilog=f"Needs: {header.needs} Time: {header.time}",
         allow_abbrev=False,
     )
+    _add_shared(parser)
     add = parser.add_argument
-    add("--quick", action="store_true", help="show the way in seconds; the figures are rougher")
     add("--json", type=Path, metavar="FILE", default=result_file(name),
         help="where the result goes, the plot beside it (default: %(default)s)")  # fmt: skip
     add("--batch", type=_whole(1), metavar="N", default=batch, help="examples in a batch (default: %(default)s)")
-    add(
-        "--seed",
-        type=_whole(0, most=2**32 - 1),
-        metavar="N",
-        default=0,
-        help="of weights, inputs and orders (default: %(default)s)",
-    )
-    add("--time-limit", type=_positive, metavar="SECONDS",
-        help=f"for each comparison (default: {TIME_LIMIT:g}, with --quick {QUICK_TIME_LIMIT:g})")  # fmt: skip
     for flag, (default, words, choices) in own.items():
         add(f"--{flag.replace('_', '-')}", type=_parser_like(default), metavar=type(default).__name__.upper(),
             choices=choices, default=default, help=f"{words} (default: %(default)s)")  # fmt: skip
@@ -82,6 +73,35 @@ def parse_flags(
     if reason := why_not_writable(flags.json):
         parser.error(f"argument --json: {reason}")
     return flags
+
+
+def check_shared_flags(arguments: list[str]) -> None:
+    """Refuse, before any recipe runs, flags of `tfperf run --all` that are wrong, or that not every recipe can take.
+
+    Raises:
+        SystemExit: as `parse_flags`.
+    """
+    about = "Runs every recipe, one after the other; ends with a table."
+    parser = _OneLineParser(prog="tfperf run --all", description=about, allow_abbrev=False)
+    _add_shared(parser)
+    parser.parse_args(arguments)
+    if reason := why_not_writable(result_file("all")):
+        parser.error(reason)
+
+
+def _add_shared(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that mean the same to every recipe."""
+    add = parser.add_argument
+    add("--quick", action="store_true", help="show the way in seconds; the figures are rougher")
+    add(
+        "--seed",
+        type=_whole(0, most=2**32 - 1),
+        metavar="N",
+        default=0,
+        help="of weights, inputs and orders (default: %(default)s)",
+    )
+    add("--time-limit", type=_positive, metavar="SECONDS",
+        help=f"for each comparison (default: {TIME_LIMIT:g}, with --quick {QUICK_TIME_LIMIT:g})")  # fmt: skip
 
 
 def _parser_like(default: int | float | str) -> Callable[[str], Any]:
