@@ -52,11 +52,14 @@ class Kept:
                 if trial.plan in self._started.keys() - staying and (trial.memory or 0) <= room:
                     room -= trial.memory or 0
                     staying.add(trial.plan)
-        self.end_others(staying)
+            self._end_all_but(staying)
 
     def end_others(self, staying: Collection[Plan]) -> None:
         """End all processes but these, so that what is taken next is a fresh one."""
         with self._changing:
-            leaving = [self._started.pop(plan) for plan in self._started.keys() - staying]
-        for process, _ in leaving:
+            self._end_all_but(staying)
+
+    def _end_all_but(self, staying: Collection[Plan]) -> None:
+        for plan in self._started.keys() - staying:
+            process, _ = self._started.pop(plan)
             self._launcher.end(process)

@@ -61,13 +61,18 @@ ROUND_SECONDS = 0.5
 """Of measuring for each plan before the final."""
 
 FINAL_SECONDS = 6.0
-"""Of measuring for all finalists together, and again for all that are confirmed, at most; unless a round is long."""
+"""Of measuring for all finalists together, and again for all that are confirmed, at most; unless a round is long, or
+the search was."""
+
+FINAL_SHARE = 0.1
+"""Of the time of the search so far, that may be spent on each of the two: what is near one another takes long to tell
+apart, and a search that took longer can afford it."""
 
 FINAL_ROUNDS = 25
 """In which every finalist has a turn, where their calls are long."""
 
 LONGEST_FINAL = 5
-"""Times FINAL_SECONDS, after which a final ends with fewer rounds."""
+"""Times FINAL_SECONDS, after which a final ends whatever it knows."""
 
 CONFIRMED = 3
 """Plans that are measured in another process before one of them is announced; the best default comes on top."""
@@ -374,7 +379,8 @@ class Search:
     def _final_seconds(self, names: Iterable[str]) -> float:
         # Each turn begins with a call that is not timed
         rounds = 2 * FINAL_ROUNDS * sum(median_seconds(self._trials[name]) for name in names)
-        return min(max(FINAL_SECONDS, rounds), LONGEST_FINAL * FINAL_SECONDS)
+        share = FINAL_SHARE * (time.monotonic() - self._began)
+        return min(max(FINAL_SECONDS, rounds, share), LONGEST_FINAL * FINAL_SECONDS)
 
     def _best_of_defaults(self, names: Sequence[str]) -> list[str]:
         """The defaults that are not among the names, each at its best batch size, the best first."""
