@@ -205,9 +205,10 @@ def contests_on(name: str, share: float) -> list[Found]:
                     except EngineError as error:
                         failed[peer.name] = str(error)
             turns = Turns()
-            with Launcher(
-                subject.servable, subject.origin, for_us, representative=[subject.inputs]
-            ) as launcher, contextlib.ExitStack() as in_contest:
+            with (
+                Launcher(subject.servable, subject.origin, for_us, representative=[subject.inputs]) as launcher,
+                contextlib.ExitStack() as in_contest,
+            ):
                 candidates = {OURS: ours(choice, contest.tolerance, turns)}
                 for who, (process, agreement, words) in peers.items():
                     process.rest()
