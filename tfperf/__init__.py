@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tfperf.cookbook import Flag, Recipe
     from tfperf.data import Dataset, load
     from tfperf.errors import TfperfError
+    from tfperf.explaining import Explanation, explain
     from tfperf.exports import export, verify
     from tfperf.measure import Agreement, Benchmark, Comparison, Measurement, Ratio, Verdict, check_agreement, compare
     from tfperf.nets import get_net
@@ -20,6 +21,7 @@ __all__ = [
     "Benchmark",
     "Comparison",
     "Dataset",
+    "Explanation",
     "Flag",
     "Measurement",
     "Ratio",
@@ -29,6 +31,7 @@ __all__ = [
     "Verdict",
     "check_agreement",
     "compare",
+    "explain",
     "export",
     "get_net",
     "load",
@@ -39,9 +42,11 @@ __all__ = [
 
 _HOMES = {
     "Dataset": "data",
+    "Explanation": "explaining",
     "Flag": "cookbook",
     "Recipe": "cookbook",
     "TfperfError": "errors",
+    "explain": "explaining",
     "export": "exports",
     "get_net": "nets",
     "load": "data",

@@ -11,7 +11,7 @@ from tfperf.errors import HardwareError
 from tfperf.hardware.operation_flops import flops_of, is_product
 from tfperf.hardware.work import Work
 
-__all__ = ["graph_work"]
+__all__ = ["VIEWS", "graph_work", "work_of"]
 
 VIEWS = frozenset(
     {
@@ -42,7 +42,7 @@ def graph_work(traced: Any) -> list[Work]:
     Raises:
         HardwareError: a shape is not known, or there are loops or branches, whose turns only a run can tell.
     """
-    return [_work_of(name, operation) for name, operation in _operations(traced.graph) if operation.type not in VIEWS]
+    return [work_of(name, operation) for name, operation in _operations(traced.graph) if operation.type not in VIEWS]
 
 
 def _operations(graph: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -78,7 +78,15 @@ def _needed(graph: Any) -> list[Any]:
     return [operation for operation in graph.get_operations() if operation in needed]
 
 
-def _work_of(name: str, operation: Any) -> Work:
+def work_of(name: str, operation: Any) -> Work:
+    """What one operation computes and moves.
+
+    Args:
+        operation: a `tf.Operation`, or a `Ran`: what of it ran.
+
+    Raises:
+        HardwareError: a shape is not known.
+    """
     written = sum(_bytes(tensor, name) for tensor in operation.outputs)
     taken = {id(tensor): _bytes(tensor, name) for tensor in operation.inputs}
     read, flops = sum(taken.values()), flops_of(operation)
@@ -93,13 +101,15 @@ def _work_of(name: str, operation: Any) -> Work:
 
 
 def _bytes(tensor: Any, name: str) -> int:
-    if tensor.dtype in (tf.resource, tf.variant, tf.string) or tensor.op.type == "BroadcastGradientArgs":
+    maker = getattr(tensor, "op", None)  # none of what ran, whose shapes are all known
+    if tensor.dtype in (tf.resource, tf.variant, tf.string) or (maker and maker.type == "BroadcastGradientArgs"):
         return 0
     shape = tensor.shape
-    if not shape.is_fully_defined() and tensor.op.type == "Sum":
-        shape = _summed(tensor.op)
+    if maker and not shape.is_fully_defined() and maker.type == "Sum":
+        shape = _summed(maker)
     if not shape.is_fully_defined():
-        raise HardwareError(f"expected shapes that are known before a run; of {name} ({tensor.op.type}) one is {shape}")
+        made_by = f" ({maker.type})" if maker else ""
+        raise HardwareError(f"expected shapes that are known before a run; of {name}{made_by} one is {shape}")
     return int(math.prod(shape.as_list()) * tensor.dtype.size)
 
 

@@ -1,0 +1,117 @@
+"""`tfperf.explain` as a whole, on a machine made up of round numbers."""
+
+import keras
+import pytest
+
+from tfperf.errors import ExportError
+from tfperf.explaining import explain
+from tfperf.hardware.kernel_bench import FAMILIES
+from tfperf.measure.results import read_document, write_result
+
+
+@pytest.fixture(autouse=True)
+def fast_kernels(monkeypatch):
+    """Kernels take what their work takes at 100 GFLOP/s, and are not measured."""
+
+    def seconds(kind, sizes):
+        return 1e-6 + FAMILIES[kind.family].work(sizes) / 100e9
+
+    monkeypatch.setattr("tfperf.hardware.kernel_bench.kernel_seconds", seconds)
+
+
+@pytest.fixture
+def explained_net(ceilings, tmp_path):
+    """A function that explains, with short measurements."""
+
+    def explained_net(model, **options):
+        return explain(model, ceilings=ceilings, cache=tmp_path / "cache", time_limit=0.3, **options)
+
+    return explained_net
+
+
+@pytest.fixture(scope="module")
+def net():
+    layers = [
+        keras.layers.Conv2D(8, 3, name="conv"),
+        keras.layers.BatchNormalization(name="norm"),
+        keras.layers.Flatten(name="flat"),
+        keras.layers.Dense(4, name="logits"),
+    ]
+    return keras.Sequential([keras.Input((8, 8, 3), name="images"), *layers], name="small")
+
+
+def test_a_net_at_two_batch_sizes(explained_net, net, tmp_path):
+    told = []
+
+    class Watcher:
+        def begin(self, step):
+            told.append(step)
+
+        def show(self, progress):
+            assert progress.time_limit == 0.3
+
+    found = explained_net(net, batch=(1, 4), watcher=Watcher())
+    assert (found.model, found.opened_as, found.training) == ("small", "keras.Model small", False)
+    assert [one.batch for one in found.batches] == [1, 4]
+    assert found.traces == 2
+    assert told[0] == "ceilings of this machine"
+    assert "batch 4: what XLA makes of it" in told
+    for explained in found.batches:
+        assert [call.way for call in explained.calls] == ["eager", "graph"]
+        names = [layer.name for layer in explained.layers]
+        assert names[0] == "conv"
+        assert "logits" in names
+        products = 2 * explained.batch * (6 * 6 * 8 * 27 + 288 * 4)
+        assert products < explained.flops < 2 * products
+        assert explained.xla.compiled
+        assert explained.xla.kernels < explained.xla.operations
+        assert explained.interventions[0].what == "a graph in place of eager calls"
+        assert len(explained.interventions) == 2
+        assert explained.verdicts
+        assert all(one.measured is None for one in explained.techniques)
+    write_result(tmp_path / "e.json", found)
+    assert read_document(tmp_path / "e.json", type(found)) == found
+
+
+def test_what_is_suggested_can_be_tried(explained_net, net):
+    (explained,) = explained_net(net, try_techniques=True).batches
+    tried = {one.way: one.measured for one in explained.techniques if one.measured}
+    assert "graph" in tried
+    assert tried["graph"].estimate > 1
+    for technique in explained.techniques:
+        if technique.way in ("int8", "another engine"):
+            assert technique.measured is None
+
+
+def test_training_has_its_gradients(explained_net, net):
+    forward, training = explained_net(net), explained_net(net, training=True)
+    assert training.training
+    assert training.batches[0].flops > 1.9 * forward.batches[0].flops
+    assert not {one.recipe for one in training.batches[0].techniques} & {"deploy_engines", "quantize_int8"}
+
+
+def test_a_saved_model_has_no_eager_call(explained_net, net, tmp_path):
+    net.export(tmp_path / "saved", verbose=False)
+    (explained,) = explained_net(str(tmp_path / "saved")).batches
+    assert [call.way for call in explained.calls] == ["graph"]
+    assert explained.comparison is None
+    assert len(explained.layers) >= 2
+
+
+def test_layers_of_nets_within_a_net_are_named(explained_net, net):
+    outer = keras.Sequential([keras.Input((8, 8, 3)), net, keras.layers.Dense(2, name="last")])
+    names = [layer.name for layer in explained_net(outer).batches[0].layers]
+    assert {"conv", "last"} <= set(names)
+
+
+@pytest.mark.parametrize("options", [{"batch": 0}, {"batch": ()}, {"threads": 0}, {"batch": (1, -1)}])
+def test_numbers_under_one_are_refused(explained_net, net, options):
+    with pytest.raises(ValueError, match="expected batch sizes and threads of 1 or more"):
+        explained_net(net, **options)
+
+
+def test_what_is_no_model_is_refused(explained_net):
+    with pytest.raises(ExportError, match="Received: nonsense"):
+        explained_net("nonsense")
+    with pytest.raises(TypeError, match=r"expected a keras\.Model, or what names one"):
+        explained_net(3)

@@ -1,0 +1,108 @@
+"""What a person is shown: rows that sum up, words with their numbers, names that stay text."""
+
+import xml.etree.ElementTree as ET
+
+import pytest
+from rich.console import Console
+
+from tfperf.errors import ResultFileError
+from tfperf.explaining.explanation import Technique
+from tfperf.explaining.page import check_page_path, write_page
+from tfperf.explaining.section import ceilings, points, section
+from tfperf.explaining.showing import layer_rows, layer_table, lines
+from tfperf.explaining.words import traces_words, verdicts
+from tfperf.measure import Ratio, Verdict
+
+HOSTILE = '</th><script>alert("1")</script>[red]$x_1$&amp;'
+
+
+def test_small_layers_are_one_row_and_the_call_is_the_last(explained, layer_of_net):
+    tiny = [layer_of_net(f"norm_{n}", seconds=1e-9, predicted=1e-9) for n in range(3)]
+    rows = layer_rows(explained(layers=(layer_of_net(), *tiny)))
+    assert [row[0] for row in rows] == ["dense", "3 others, each under 1%", "between kernels", "a call, as a graph"]
+    assert rows[0] == ("dense", "4 k", "1.953 KiB", "2", "8 us", "9 us", "100.0%", "compute")
+    assert rows[1][3] == "6"
+    assert rows[-1][4:] == ("100 us", "90 us", "", "overhead")
+
+
+def test_the_words_have_their_numbers(explanation, explained):
+    found = explained()
+    told = list(verdicts(found, explanation().roofs))
+    assert told[0] == (
+        "graph: 100 us a call, 90 us predicted, overhead-bound, it waits for calls and the start of kernels, not for "
+        "their work (compute 5%, bandwidth 2%, overhead 93%; 90 us of it between 3 kernels)"
+    )
+    assert told[1] == (
+        "dense: 80% of the kernels' time, compute-bound: 2 FLOPs for each byte, 0.5 GFLOP/s and 0.25 GB/s, "
+        "0% of the float32 peak"
+    )
+    assert "norm" in told[2]
+
+
+def test_lines_tell_gains_predicted_and_measured(explanation, explained):
+    ratio = Ratio(baseline="graph", candidate="XLA", estimate=2.5, low=2.4, high=2.6, verdict=Verdict.FASTER)
+    technique = Technique(
+        recipe="operator_fusion", way="XLA", against="graph", words="because", before=3e-3, predicted=1e-3,
+        measured=ratio,
+    )  # fmt: skip
+    found = explained(techniques=(technique,))
+    told = list(lines(explanation(batches=(found,)), found))
+    assert (
+        "would help: operator_fusion: 3x predicted, measured 2.5x [2.4, 2.6] (3 ms a call graph, 1 ms XLA): because"
+        in told
+    )
+    assert any(line.startswith("XLA compiles it: 4 kernels, 2 of them fusions, of 9 operations") for line in told)
+    assert told[-1].startswith("a tf.function of it was traced 1 time for 1 batch size: once for each")
+
+
+def test_traces_of_several_batches(explanation, explained):
+    batches = (explained(), explained(batch=64))
+    assert "2 times for 2 batch sizes: once for each, as" in traces_words(explanation(batches=batches, traces=2))
+    assert traces_words(explanation(batches=batches, traces=5)).endswith("more often than needed")
+
+
+def test_hostile_names_stay_text_everywhere(explanation, explained, layer_of_net, tmp_path):
+    found = explanation(batches=(explained(layers=(layer_of_net(HOSTILE),)),), model=HOSTILE)
+    body = str(section(found).body)
+    assert "<script" not in body
+    assert "&lt;script&gt;" in body
+    ET.fromstring(f"<div>{body}</div>")
+    write_page(tmp_path / "deep" / "e.html", found)
+    page = (tmp_path / "deep" / "e.html").read_text()
+    assert "<script" not in page
+    assert "[red]$x_1$" in page
+    console = Console(width=300)
+    with console.capture() as shown:
+        console.print(layer_table(found.batches[0]))
+    assert HOSTILE in shown.get()
+
+
+def test_a_section_has_every_batch_with_its_picture(explanation, explained):
+    found = explanation(batches=(explained(), explained(batch=64)))
+    body = str(section(found).body)
+    assert body.count("<svg") == body.count("<table>") == 2
+    assert "<h3>Batch 64</h3>" in body
+    assert section(found).title == "What it waits for"
+
+
+def test_points_and_ceilings_of_the_roofline(explanation, explained):
+    found = explanation()
+    layers, whole = points(found.batches[0])[:-1], points(found.batches[0])[-1]
+    assert [point.name for point in layers] == ["dense", "norm"]
+    assert layers[0].intensity == 2.0
+    assert layers[0].share == pytest.approx(0.8)
+    assert whole.whole
+    assert whole.rate == pytest.approx(4000 / 1e-4)
+    assert [one.name for one in ceilings(found)] == ["float32, 100 GFLOP/s", "memory, 10 GB/s"]
+
+
+@pytest.mark.parametrize("name", ["e.pdf", "e", "e.HTML"])
+def test_a_page_elsewhere_is_refused_in_a_line(tmp_path, name):
+    with pytest.raises(ResultFileError, match=r"expected a report's file to end in \.html"):
+        check_page_path(tmp_path / name)
+
+
+def test_a_page_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultFileError, match="cannot write the report"):
+        check_page_path(tmp_path / "file" / "e.html")

@@ -1,0 +1,98 @@
+"""`tfperf explain`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfperf.cli.quiet import load_tensorflow
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def explain(
+        model: Annotated[
+            str,
+            typer.Argument(help="A net's name, file.py:callable, module:callable, a .keras file or a SavedModel."),
+        ],
+        batch: Annotated[str, typer.Option(metavar="SIZES", help="As 1, 1,64 or 1:64, its doubles.")] = "1",
+        train: Annotated[bool, typer.Option("--train", help="Forward and backward, in place of forward.")] = False,
+        try_techniques: Annotated[
+            bool, typer.Option("--try", help="Measure what should help, beside what is predicted.")
+        ] = False,
+        threads: Annotated[int | None, typer.Option(min=1, help="Left out: all cores.")] = None,
+        quick: Annotated[bool, typer.Option("--quick", help="Measure for less time, and less exactly.")] = False,
+        fresh: Annotated[bool, typer.Option("--fresh", help="Measure the machine again, too.")] = False,
+        signature: Annotated[str | None, typer.Option(help="Of a SavedModel. [serving_default]")] = None,
+        seed: Annotated[int, typer.Option(min=0, help="Of the weights of a net by name.")] = 0,
+        json: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="All of it. [results/explain_NAME.json]")
+        ] = None,
+        plot: Annotated[Path | None, typer.Option(metavar="FILE", help="The roofline: .svg or .png.")] = None,
+        report: Annotated[Path | None, typer.Option(metavar="FILE", help="A page: .html.")] = None,
+    ) -> None:
+        """Say what a model waits for: compute, bandwidth or overhead; and what would help, by how much."""
+        from tfperf.cli.quantities import batch_sizes
+        from tfperf.cli.words import error_words
+        from tfperf.files import why_not_writable
+        from tfperf.measure.words import escape_unprintable
+
+        sizes = batch_sizes("--batch", batch)
+        if (reason := why_not_writable(json or Path("results", "explain.json"))) is not None:
+            raise typer.BadParameter(f"--json: {reason}")
+        load_tensorflow()
+        from rich.console import Console
+
+        from tfperf.cli.steps import Steps
+        from tfperf.explaining.explaining import TIME_LIMIT
+        from tfperf.explaining.explaining import explain as look
+        from tfperf.explaining.page import check_page_path, write_page
+        from tfperf.explaining.section import ceilings, points
+        from tfperf.explaining.showing import layer_table, lines
+        from tfperf.measure.results import write_result
+        from tfperf.report.roofline_plot import check_plot_path, write_roofline
+
+        if plot is not None:
+            check_plot_path(plot)
+        if report is not None:
+            check_page_path(report)
+        with Steps("opening the model") as steps:
+            try:
+                explanation = look(
+                    model,
+                    sizes,
+                    training=train,
+                    try_techniques=try_techniques,
+                    threads=threads,
+                    signature=signature,
+                    seed=seed,
+                    quick=quick,
+                    fresh=fresh,
+                    time_limit=TIME_LIMIT / 5 if quick else TIME_LIMIT,
+                    watcher=steps,
+                )
+            except (OSError, ValueError) as error:
+                raise typer.BadParameter(error_words(error)) from error
+        console = Console(highlight=False)
+        for explained in explanation.batches:
+            console.rule(f"{escape_unprintable(explanation.model)}, batch {explained.batch}")
+            console.print(layer_table(explained))
+            for line in lines(explanation, explained):
+                console.print(f"- {line}", markup=False)
+        for doubt in explanation.doubts:
+            console.print(f"doubt: {doubt}", markup=False)
+        name = escape_unprintable(explanation.model).replace("/", "_")
+        target = json or Path("results", f"explain_{name}.json")
+        write_result(target, explanation)
+        if plot is not None:
+            last = explanation.batches[-1]
+            title = f"{explanation.model}, batch {last.batch}, {explanation.threads} threads"
+            write_roofline(plot, points(last), ceilings(explanation), title)
+        if report is not None:
+            write_page(report, explanation)
+        written = ", ".join(str(path) for path in (target, plot, report) if path is not None)
+        console.print(f"written: {written}", markup=False)

@@ -1,0 +1,83 @@
+"""`tfperf hardware`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfperf.cli.quiet import load_tensorflow
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command()
+    def hardware(
+        json: Annotated[Path | None, typer.Option(metavar="FILE", help="All figures, in SI units.")] = None,
+        plot: Annotated[Path | None, typer.Option(metavar="FILE", help="A picture: .svg or .png.")] = None,
+        fresh: Annotated[
+            bool, typer.Option("--fresh", help="Measure again what was kept of an earlier measurement.")
+        ] = False,
+        quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and samples: 15 s in place of 60.")] = False,
+        threads: Annotated[
+            str | None,
+            typer.Option(metavar="NUMBERS", help="As 1,4; measured now, not kept. Left out: 1, and all cores."),
+        ] = None,
+    ) -> None:
+        """Measure what this machine can give: arithmetic, memory, calls, disk, loopback; and the latency ladder."""
+        from tfperf.cli.words import whole_numbers
+        from tfperf.files import why_not_writable
+        from tfperf.report.roofline_plot import check_plot_path
+
+        counts = None if threads is None else whole_numbers("--threads", threads)
+        if json is not None and (reason := why_not_writable(json)):
+            raise typer.BadParameter(f"--json: {reason}")
+        if plot is not None:
+            check_plot_path(plot)
+        load_tensorflow()
+        from rich.console import Console
+
+        from tfperf.cli.steps import Steps
+        from tfperf.errors import HardwareError
+        from tfperf.hardware.caches import data_caches
+        from tfperf.hardware.ladder import ladder_of_this_machine
+        from tfperf.hardware.machine import Machine
+        from tfperf.hardware.measuring_ceilings import ceilings_of_this_machine, measure_ceilings
+        from tfperf.measure.results import write_result
+        from tfperf.report.hardware import (
+            arithmetic_table,
+            call_table,
+            ladder_table,
+            memory_table,
+            write_ceilings_plot,
+        )
+
+        missing, ladder = "", None
+        with Steps("the ceilings of this machine") as steps:
+            if counts is None:
+                ceilings = ceilings_of_this_machine(fresh=fresh, quick=quick, progress=steps.begin)
+            else:
+                ceilings = measure_ceilings(counts, quick, steps.begin)
+            try:
+                ladder = ladder_of_this_machine(fresh=fresh, quick=quick, progress=steps.begin)
+            except HardwareError as error:
+                missing = str(error)
+        caches = data_caches()
+        console = Console(highlight=False)
+        console.print(arithmetic_table(ceilings))
+        for table in (memory_table(ceilings, caches), call_table(ceilings)):
+            console.print()
+            console.print(table)
+        console.print()
+        if ladder is None:
+            console.print(f"No latency ladder: {missing}", markup=False)
+        else:
+            console.print(ladder_table(ladder))
+        if json is not None:
+            write_result(json, Machine(ceilings=ceilings, ladder=ladder))
+            console.print(f"\nthe same figures are in {json}", markup=False)
+        if plot is not None:
+            write_ceilings_plot(plot, ceilings, caches)
+            console.print(f"\na picture is in {plot}", markup=False)

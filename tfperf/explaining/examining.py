@@ -1,0 +1,144 @@
+"""Where the time of a function goes: its calls, its kernels, and what each is bound by."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfperf.explaining.explanation import CallTime, Layer
+from tfperf.hardware.layers import OUTSIDE, layer_of
+from tfperf.hardware.prediction import Prediction
+from tfperf.hardware.ran import Ran, Traced
+from tfperf.hardware.roofline import Cost, Spent
+from tfperf.hardware.work import Work
+from tfperf.measure import Comparison, Progress, compare, measure
+
+__all__ = ["Examined", "Kernel", "call_seconds", "examine", "kernels_of", "layers_of"]
+
+EAGER_RUNS = 10
+"""Traced runs of the operations as they are written: of these only the sum is told."""
+
+
+class Kernel(NamedTuple):
+    """An operation that ran, what it computes and moves, and what it should take."""
+
+    ran: Ran
+    work: Work
+    cost: Cost
+
+    @property
+    def seconds(self) -> float:
+        """Measured; 0 of what only hands on what it takes, whose time lies between the kernels."""
+        return self.ran.seconds if self.work.operations else 0.0
+
+
+class Examined(NamedTuple):
+    """What was seen of a function."""
+
+    calls: tuple[CallTime, ...]
+    comparison: Comparison | None
+    kernels: tuple[Kernel, ...]
+    tracing_cost: float
+
+
+def examine(
+    graph: Any,
+    arrays: Sequence[NDArray[Any]],
+    prediction: Prediction,
+    *,
+    eager: Callable[..., Any] | None,
+    time_limit: float = 10.0,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Examined:
+    """Call a function eagerly and as a graph, and look into the graph.
+
+    Args:
+        graph: a `tf.function` of tensors by position.
+        eager: what is called eagerly; None: it cannot be.
+        time_limit: seconds for the calls, side by side.
+
+    Raises:
+        HardwareError: it uses something other than variables, as a lookup table.
+    """
+    tensors = [tf.constant(array) for array in arrays]
+    concrete = graph.get_concrete_function(*tensors)
+    with Traced(concrete, arrays) as traced:
+        kernels = kernels_of(traced.operations(), prediction)
+        tracing_cost = traced.tracing_cost()
+    if eager is None:
+        alone = measure(graph, tensors, name="graph", time_limit=time_limit, on_progress=on_progress)
+        call = _call_time("graph", alone.median, kernels, call_seconds(kernels, prediction))
+        return Examined((call,), None, kernels, tracing_cost)
+    both = {"eager": eager, "graph": graph}
+    comparison = compare(both, tensors, time_limit=time_limit, on_progress=on_progress)
+    with Traced(concrete, arrays, rewritten=False) as traced:
+        written = kernels_of(traced.operations(EAGER_RUNS), prediction, by_kernels=False)
+    calls = (
+        _call_time("eager", comparison["eager"].median, written, None),
+        _call_time("graph", comparison["graph"].median, kernels, call_seconds(kernels, prediction)),
+    )
+    return Examined(calls, comparison, kernels, tracing_cost)
+
+
+def kernels_of(operations: Sequence[Ran], prediction: Prediction, by_kernels: bool = True) -> tuple[Kernel, ...]:
+    """The operations with their work and costs; those left out whose time is that of others in the list."""
+    return tuple(
+        Kernel(one, prediction.work(one), prediction.cost(one, by_kernels))
+        for one in operations
+        if not prediction.is_call(one)
+    )
+
+
+def call_seconds(kernels: Sequence[Kernel], prediction: Prediction) -> float:
+    """What a call of a graph with these kernels should take: its own cost, each kernel's time, and its dispatch."""
+    ceilings = prediction.ceilings
+    dispatched = sum(kernel.work.operations for kernel in kernels)
+    inside = sum(kernel.cost.seconds for kernel in kernels)
+    return ceilings.call("tf.function call") + inside + dispatched * ceilings.call("graph op")
+
+
+def layers_of(kernels: Sequence[Kernel], names: Sequence[str]) -> tuple[Layer, ...]:
+    """The kernels by layer, in the order of the layers; what is outside comes last.
+
+    Args:
+        names: of the layers; none: of a graph without any, whose scopes stand for them.
+    """
+    parts: dict[str, list[Kernel]] = {name: [] for name in names}
+    outside: list[Kernel] = []
+    for kernel in kernels:
+        layer = layer_of(kernel.ran.name, names) if names else kernel.ran.name.rpartition("/")[0]
+        (parts.setdefault(layer, []) if layer else outside).append(kernel)
+    shown = {**parts, OUTSIDE: outside}
+    return tuple(_layer(name, inside) for name, inside in shown.items() if any(one.work.operations for one in inside))
+
+
+def _layer(name: str, kernels: Sequence[Kernel]) -> Layer:
+    spent = Spent.of((kernel.cost, kernel.seconds) for kernel in kernels)
+    work = Work.sum(name[-200:], [kernel.work for kernel in kernels])
+    return Layer(
+        name=work.name,
+        flops=work.flops,
+        bytes=work.bytes,
+        kernels=work.operations,
+        seconds=sum(kernel.seconds for kernel in kernels),
+        predicted=sum(kernel.cost.seconds for kernel in kernels),
+        compute=spent.compute,
+        bandwidth=spent.bandwidth,
+        overhead=spent.overhead,
+    )
+
+
+def _call_time(way: str, seconds: float, kernels: Sequence[Kernel], predicted: float | None) -> CallTime:
+    between = max(0.0, seconds - sum(kernel.seconds for kernel in kernels))
+    spent = Spent.of(((kernel.cost, kernel.seconds) for kernel in kernels), between)
+    return CallTime(
+        way=way,
+        seconds=seconds,
+        predicted=predicted,
+        kernels=sum(kernel.work.operations for kernel in kernels),
+        compute=spent.compute,
+        bandwidth=spent.bandwidth,
+        overhead=spent.overhead,
+        between=between,
+    )

@@ -1,0 +1,224 @@
+"""From a model to what it waits for: `tfperf.explain`."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfperf.errors import HardwareError
+from tfperf.explaining.compiled import xla_of
+from tfperf.explaining.examining import Examined, Kernel, call_seconds, examine, kernels_of, layers_of
+from tfperf.explaining.explanation import Explained, Explanation, Intervention
+from tfperf.explaining.intervening import intervene, judged
+from tfperf.explaining.machine import ceilings_for, doubts_about, roofs_of, use_threads
+from tfperf.explaining.subject import Subject, read_subject
+from tfperf.explaining.suggesting import Elsewhere, suggestions
+from tfperf.explaining.trying import try_out
+from tfperf.explaining.words import verdicts
+from tfperf.hardware.ceilings import Ceilings
+from tfperf.hardware.graph_work import graph_work
+from tfperf.hardware.kernel_rates import KernelRates
+from tfperf.hardware.prediction import Prediction
+from tfperf.hardware.ran import Traced
+from tfperf.hardware.tracing import forward_pass
+from tfperf.hardware.work import Work
+from tfperf.measure import Environment, Progress
+
+__all__ = ["explain"]
+
+LARGER = 64
+"""Examples that smaller batches are compared with."""
+
+TIME_LIMIT = 5.0
+"""Seconds for each comparison of a few ways."""
+
+
+class Watcher(Protocol):
+    """Is told how far it is."""
+
+    def begin(self, step: str) -> None:
+        """A step begins."""
+
+    def show(self, progress: Progress) -> None:
+        """A measurement goes on."""
+
+
+class _Nobody:
+    """Is told, and does nothing."""
+
+    def begin(self, step: str) -> None:
+        """A step begins."""
+
+    def show(self, progress: Progress) -> None:
+        """A measurement goes on."""
+
+
+def explain(
+    model: Any,
+    batch: int | Sequence[int] = 1,
+    *,
+    training: bool = False,
+    try_techniques: bool = False,
+    threads: int | None = None,
+    signature: str | None = None,
+    seed: int = 0,
+    quick: bool = False,
+    fresh: bool = False,
+    ceilings: Ceilings | None = None,
+    cache: Path | None = None,
+    time_limit: float = TIME_LIMIT,
+    watcher: Watcher | None = None,
+) -> Explanation:
+    """What a model waits for on this machine's CPU: arithmetic, bandwidth, or overhead; and what would help.
+
+    Args:
+        model: a `keras.Model`, or what the command line takes.
+        batch: sizes, each looked at by itself.
+        training: look at forward and backward, in place of forward alone.
+        try_techniques: measure the techniques that it suggests, too.
+        threads: of TensorFlow; None: all cores. A process chooses them once, before TensorFlow runs anything.
+        signature, seed: as `open_model` takes them.
+        quick: ceilings that were measured in less time will do.
+        fresh: measure the machine again, whatever is kept of it.
+        ceilings: of this machine; None: those that are kept, or else measured now, which takes a minute.
+        cache: folder of what is kept of this machine; None: tfperf's own.
+        time_limit: seconds for each comparison.
+        watcher: is told how far it is.
+
+    Raises:
+        ExportError: there is no such model, or it cannot be traced.
+        HardwareError: it cannot be looked into, or TensorFlow has started with other threads.
+        TypeError: neither a string nor a Keras model.
+        ValueError: a number is under 1.
+    """
+    batches = sorted({batch} if isinstance(batch, int) else set(batch))
+    if not batches or min(batches) < 1 or (threads is not None and threads < 1):
+        raise ValueError(f"expected batch sizes and threads of 1 or more. Received: {batch=}, {threads=}")
+    tell = watcher or _Nobody()
+    used = use_threads(threads)
+    subject = read_subject(model, training, signature, seed)
+    tell.begin("ceilings of this machine")
+    known = ceilings or ceilings_for(used, quick, fresh, cache, tell.begin)
+    rates = KernelRates(used, cache, tell=tell.begin, fresh=fresh)
+    prediction = Prediction(known, rates)
+    graph = tf.function(subject.function)
+    try:
+        found = [_explained(subject, graph, size, prediction, try_techniques, time_limit, tell) for size in batches]
+    finally:
+        rates.keep()
+    return Explanation(
+        model=subject.servable.name,
+        opened_as=model if isinstance(model, str) else f"keras.Model {subject.servable.name}",
+        training=training,
+        threads=used,
+        environment=Environment.here(),
+        roofs=roofs_of(known, used),
+        batches=tuple(found),
+        traces=graph.experimental_get_tracing_count(),
+        doubts=doubts_about(known, found),
+    )
+
+
+def _explained(
+    subject: Subject,
+    graph: Any,
+    batch: int,
+    prediction: Prediction,
+    try_techniques: bool,
+    time_limit: float,
+    tell: Watcher,
+) -> Explained:
+    tell.begin(f"batch {batch}: eager, graph, and each kernel")
+    arrays = subject.servable.signature.random_inputs(batch)
+    examined = examine(graph, arrays, prediction, eager=subject.eager, time_limit=time_limit, on_progress=tell.show)
+    tell.begin(f"batch {batch}: what XLA makes of it")
+    works = _works(graph, arrays, examined.kernels)
+    xla, xla_kernels = xla_of(subject.function, arrays, works)
+    tell.begin(f"batch {batch}: what would help")
+    larger = _elsewhere(subject.function, subject, LARGER, prediction, f"batch {LARGER}") if batch < LARGER else None
+    whole = Work.sum("net", works)
+    explained = Explained(
+        batch=batch,
+        flops=whole.flops,
+        bytes=whole.bytes,
+        calls=examined.calls,
+        comparison=examined.comparison,
+        layers=layers_of(examined.kernels, subject.layers),
+        tracing_cost=examined.tracing_cost,
+        xla=xla,
+        techniques=suggestions(
+            examined, batch, prediction, xla, xla_kernels, larger, _in_half(subject, batch, prediction),
+            deployable=not subject.training,
+        ),
+    )  # fmt: skip
+    tell.begin(f"batch {batch}: does the time move as it should?")
+    changes = _interventions(subject, graph, examined, batch, prediction, time_limit, tell)
+    explained = explained.model_copy(update={"interventions": tuple(changes)})
+    if try_techniques:
+        tell.begin(f"batch {batch}: trying what would help")
+        explained = try_out(
+            explained, subject.servable, subject.function, subject.eager, time_limit, on_progress=tell.show
+        )
+    return explained.model_copy(
+        update={"verdicts": tuple(verdicts(explained, roofs_of(prediction.ceilings, prediction.threads)))}
+    )
+
+
+def _works(graph: Any, arrays: Sequence[Any], kernels: Sequence[Kernel]) -> list[Work]:
+    """Of the graph as it is written; where its loops cannot be counted, of what ran."""
+    try:
+        return graph_work(graph.get_concrete_function(*[tf.constant(array) for array in arrays]))
+    except HardwareError:
+        return [kernel.work for kernel in kernels]
+
+
+def _elsewhere(
+    function: Callable[..., Any], subject: Subject, batch: int, prediction: Prediction, way: str
+) -> Elsewhere:
+    """The kernels of a function at a batch size, run once."""
+    arrays = subject.servable.signature.random_inputs(batch)
+    concrete = tf.function(function).get_concrete_function(*[tf.constant(array) for array in arrays])
+    with Traced(concrete, arrays) as traced:
+        return Elsewhere(way, kernels_of(traced.operations(runs=1), prediction), batch)
+
+
+def _in_half(subject: Subject, batch: int, prediction: Prediction) -> Elsewhere | None:
+    """In bfloat16; None: this machine has no products in it, or it is no forward pass of a Keras net."""
+    measured = {one.dtype for one in prediction.ceilings.products if one.threads == prediction.threads}
+    if subject.servable.net is None or subject.training or "bfloat16" not in measured:
+        return None
+    half = forward_pass(subject.servable.variant("bfloat16"))
+    return _elsewhere(half, subject, batch, prediction, "bfloat16")
+
+
+def _interventions(
+    subject: Subject,
+    graph: Any,
+    examined: Examined,
+    batch: int,
+    prediction: Prediction,
+    time_limit: float,
+    tell: Watcher,
+) -> list[Intervention]:
+    """What can be changed of any model: its calls, by a graph; its work, by the batch."""
+    calls = {call.way: call for call in examined.calls}
+    found = []
+    if examined.comparison is not None and calls["graph"].predicted is not None:
+        ratio = examined.comparison.ratio("eager", "graph")
+        expected = calls["graph"].predicted / calls["eager"].seconds
+        found.append(judged("a graph in place of eager calls", calls["eager"].bound, ratio, expected))
+    other = batch // 2 if batch > 1 else 2
+    changed = _elsewhere(subject.function, subject, other, prediction, f"batch {other}")
+    expected = call_seconds(changed.kernels, prediction) / call_seconds(examined.kernels, prediction)
+    ours, others = (
+        [tf.constant(array) for array in subject.servable.signature.random_inputs(size)] for size in (batch, other)
+    )
+    again = tf.function(subject.function)  # so that the traces of the batches asked for can be counted
+    found.append(
+        intervene(
+            f"batch {other} in place of {batch}, as a graph", calls["graph"].bound,
+            lambda: graph(*ours), lambda: again(*others), expected, time_limit=time_limit, on_progress=tell.show,
+        )
+    )  # fmt: skip
+    return found

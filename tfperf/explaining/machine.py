@@ -1,0 +1,70 @@
+"""What an explanation holds a model against: this process's threads, and what this machine gives."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from tfperf.cores import usable_cores
+from tfperf.errors import HardwareError
+from tfperf.explaining.explanation import Explained, Roof
+from tfperf.hardware.ceilings import Ceilings
+from tfperf.hardware.measuring_ceilings import ceilings_of_this_machine, measure_ceilings
+from tfperf.measure import Doubt
+
+__all__ = ["ceilings_for", "doubts_about", "roofs_of", "use_threads"]
+
+
+def use_threads(threads: int | None) -> int:
+    """Have TensorFlow use so many threads for an operation, and one operation at a time, on the CPU."""
+    wanted, config = threads or usable_cores(), tf.config.threading
+    try:
+        config.set_intra_op_parallelism_threads(wanted)
+        config.set_inter_op_parallelism_threads(1)
+    except RuntimeError as error:  # it has started
+        if (config.get_intra_op_parallelism_threads() or usable_cores()) != wanted:
+            raise HardwareError(
+                f"expected TensorFlow with {wanted} threads, in this process it has started with "
+                f"{config.get_intra_op_parallelism_threads() or usable_cores()}; use a fresh process"
+            ) from error
+    return wanted
+
+
+def ceilings_for(threads: int, quick: bool, fresh: bool, cache: Path | None, tell: Callable[[str], None]) -> Ceilings:
+    """The machine's ceilings that are kept, where they were measured with so many threads; else measured now.
+
+    Raises:
+        HardwareError: they cannot be measured.
+    """
+    known = ceilings_of_this_machine(cache, fresh, quick, tell)
+    return known if threads in known.threads else measure_ceilings([threads], quick, tell)
+
+
+def roofs_of(ceilings: Ceilings, threads: int) -> tuple[Roof, ...]:
+    """The peaks of the types that are faster than float32, and the bandwidths of the fastest and the largest memory."""
+    measured = [one.dtype for one in ceilings.products if one.threads == threads and one.dtype.startswith(("f", "b"))]
+    peaks = {dtype: ceilings.peak(dtype, threads) for dtype in measured}
+    flops = [
+        Roof(name=dtype, flops_per_second=peak)
+        for dtype, peak in peaks.items()
+        if dtype == "float32" or peak > peaks.get("float32", 0.0)
+    ]
+    curve = [one for one in ceilings.bandwidths if one.threads == threads and one.kind == "pointwise"]
+    fastest = max(curve, key=lambda one: one.bytes_per_second)
+    farthest = max(curve, key=lambda one: one.working_set)
+    return (
+        *flops,
+        Roof(name="caches", bytes_per_second=fastest.bytes_per_second),
+        Roof(name="memory", bytes_per_second=farthest.bytes_per_second),
+    )
+
+
+def doubts_about(ceilings: Ceilings, found: Sequence[Explained]) -> tuple[Doubt, ...]:
+    """Reasons to trust an explanation less: those of the ceilings and of the calls, each once."""
+    doubts = list(ceilings.doubts)
+    doubts += [one for each in found if each.comparison for m in each.comparison.measurements for one in m.doubts]
+    if tf.config.list_physical_devices("GPU"):
+        doubts.append(
+            Doubt(name="gpu", words="kernels were looked into on the CPU", advice="calls may have used the GPU")
+        )
+    return tuple({doubt.words: doubt for doubt in doubts}.values())

@@ -1,0 +1,133 @@
+"""Which techniques of the cookbook should help, and how much, by the same model of the machine as the layers' times."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tfperf.explaining.examining import Examined, Kernel, call_seconds
+from tfperf.explaining.explanation import Technique, Xla
+from tfperf.hardware.prediction import Prediction
+from tfperf.hardware.roofline import Bound
+from tfperf.hardware.work import Work
+from tfperf.measure.words import format_bytes, format_seconds
+
+__all__ = ["FEWEST", "Elsewhere", "suggestions"]
+
+MOST = 3
+"""Techniques that are named: the largest gains."""
+
+FEWEST = 1.1
+"""A gain that is worth naming, times as fast."""
+
+INT8_SHARE = 1 / 4
+"""Bytes of a weight in int8, beside float32."""
+
+
+class Elsewhere(NamedTuple):
+    """The kernels of the same net, called otherwise."""
+
+    way: str
+    kernels: Sequence[Kernel]
+    batch: int
+
+
+def suggestions(
+    examined: Examined,
+    batch: int,
+    prediction: Prediction,
+    xla: Xla,
+    xla_kernels: Sequence[Work],
+    larger: Elsewhere | None,
+    half: Elsewhere | None,
+    deployable: bool = True,
+) -> tuple[Technique, ...]:
+    """Those with the largest predicted gains, what leaves Python first.
+
+    Args:
+        xla_kernels: what each kernel moves that XLA makes; none: it compiles nothing.
+        larger: at a larger batch size.
+        half: in bfloat16.
+        deployable: whether other engines can run it, as they can no training.
+    """
+    calls = {call.way: call for call in examined.calls}
+    graph = calls["graph"]
+    found: list[Technique] = []
+    if "eager" in calls and graph.predicted is not None:
+        eager = calls["eager"]
+        found.append(
+            Technique(
+                recipe="hybridize", way="graph", against="eager", before=eager.seconds, predicted=graph.predicted,
+                words=f"{eager.overhead_share:.0%} of an eager call lies between its kernels, in Python and in "
+                f"TensorFlow's dispatch; a graph has one call, and kernels that follow one another",
+            )
+        )  # fmt: skip
+    found += _of_xla(graph.seconds, examined.kernels, prediction, xla, xla_kernels)
+    if half is not None:
+        found.append(
+            Technique(
+                recipe="mixed_precision", way=half.way, against="graph", before=graph.seconds,
+                predicted=call_seconds(half.kernels, prediction),
+                words="numbers of half the bytes, and products at the rate that the machine has for them; "
+                "what converts them costs, too",
+            )
+        )  # fmt: skip
+    if larger is not None:
+        weights = sum(_weight_bytes(kernel) for kernel in examined.kernels)
+        found.append(
+            Technique(
+                recipe="batch_size_intensity", way=larger.way, against="graph", before=graph.seconds / batch,
+                predicted=call_seconds(larger.kernels, prediction) / larger.batch,
+                words=f"for each example: {format_bytes(weights)} of weights are read, and a call is paid, once for "
+                f"{larger.batch} examples in place of {batch}",
+            )
+        )  # fmt: skip
+    if deployable:
+        found += _of_engines(graph.seconds, examined.kernels, prediction)
+    worth = sorted((one for one in found if one.gain >= FEWEST), key=lambda one: (one.recipe != "hybridize", -one.gain))
+    return tuple(worth[:MOST])
+
+
+def _of_xla(
+    seconds: float, kernels: Sequence[Kernel], prediction: Prediction, xla: Xla, after: Sequence[Work]
+) -> Iterator[Technique]:
+    """Products take what they take; of the other kernels, what they move."""
+    if not xla.compiled:
+        return
+    products = sum(kernel.cost.seconds for kernel in kernels if kernel.work.products)
+    moved = sum(
+        one.bytes / prediction.ceilings.bandwidth(one.bytes, prediction.threads)
+        for one in after
+        if not one.products and one.bytes
+    )
+    yield Technique(
+        recipe="operator_fusion", way="XLA", against="graph", before=seconds,
+        predicted=prediction.ceilings.call("tf.function call") + products + moved,
+        words=f"XLA makes {xla.kernels} kernels of {xla.operations} operations, which move "
+        f"{format_bytes(xla.bytes_after)} in place of {format_bytes(xla.bytes_before)}",
+    )  # fmt: skip
+
+
+def _of_engines(seconds: float, kernels: Sequence[Kernel], prediction: Prediction) -> Iterator[Technique]:
+    inside = sum(kernel.seconds for kernel in kernels)
+    saved = sum(
+        (1 - INT8_SHARE) * (kernel.seconds - min(kernel.cost.start, kernel.seconds))
+        for kernel in kernels
+        if kernel.work.products and kernel.cost.bound is Bound.BANDWIDTH
+    )
+    yield Technique(
+        recipe="quantize_int8", way="int8", against="graph", before=seconds, predicted=max(seconds - saved, 1e-9),
+        words="products that wait for their weights read a quarter of the bytes",
+    )  # fmt: skip
+    left = inside + prediction.ceilings.call("python call")
+    yield Technique(
+        recipe="deploy_engines", way="another engine", against="graph", before=seconds, predicted=left,
+        words=f"at most: {format_seconds(max(0.0, seconds - inside))} of a call lie between TensorFlow's kernels, and "
+        "other engines have less; tfperf tune finds the fastest",
+    )  # fmt: skip
+
+
+def _weight_bytes(kernel: Kernel) -> int:
+    """Of a product: what it reads as its second matrix."""
+    if not kernel.work.products or len(kernel.ran.inputs) < 2:
+        return 0
+    weights = kernel.ran.inputs[1]
+    return int(weights.shape.num_elements() * weights.dtype.size)

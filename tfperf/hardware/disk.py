@@ -1,0 +1,94 @@
+"""How fast a file comes from the disk, and not from the memory in which the system keeps files."""
+
+import contextlib
+import fcntl
+import mmap
+import os
+import random
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import BinaryIO, NamedTuple
+
+__all__ = ["DiskSpeed", "read_disk"]
+
+PIECE = 4 * 2**20
+"""Bytes of one read from front to back."""
+
+BLOCK = 4096
+"""Bytes of one read at random."""
+
+RANDOM_READS = 500
+
+SPARE = 4
+"""The disk must have room for so many times the file."""
+
+
+class DiskSpeed(NamedTuple):
+    """What one reader finds who waits for each read; a disk can serve several at once."""
+
+    bytes_per_second: float
+    """From front to back, 4 MiB at a time."""
+    random_read_seconds: float
+    """4 KiB from a random place."""
+
+
+def read_disk(folder: Path, size: int = 128 * 2**20, seconds: float = 3.0) -> DiskSpeed | None:
+    """Write a file, and read it past the system's cache; it is gone afterwards.
+
+    Under a hypervisor its cache may still answer in the disk's place. The medians of all reads.
+
+    Args:
+        folder: on the disk in question; made if missing.
+        size: bytes of the file.
+        seconds: at most, for writing and for each way of reading.
+
+    Returns:
+        None where it cannot be told: no room, no right to write, or a file system without reads past the cache,
+        as one in memory.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(folder).free < SPARE * size:
+            return None
+        with tempfile.TemporaryFile(dir=folder) as file:
+            written = _write(file, size, seconds)
+            if written < PIECE:
+                return None
+            flags = fcntl.fcntl(file, fcntl.F_GETFL)
+            fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT)
+            pieces = [number * PIECE for number in range(written // PIECE)]
+            blocks = [random.randrange(written // BLOCK) * BLOCK for _ in range(RANDOM_READS)]
+            return DiskSpeed(
+                PIECE / _read(file, pieces, PIECE, seconds),
+                _read(file, blocks, BLOCK, seconds),
+            )
+    except OSError:
+        return None
+
+
+def _write(file: BinaryIO, size: int, seconds: float) -> int:
+    """Bytes written, as many as the time allows; they have reached the disk."""
+    piece, until = os.urandom(PIECE), time.perf_counter() + seconds  # a disk that compresses would be too fast
+    written = 0
+    while written < size and time.perf_counter() < until:
+        written += os.write(file.fileno(), piece)
+        os.fsync(file.fileno())
+    with contextlib.suppress(OSError):
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return written // PIECE * PIECE
+
+
+def _read(file: BinaryIO, offsets: list[int], size: int, seconds: float) -> float:
+    """Median seconds of a read."""
+    taken, until = [], time.perf_counter() + seconds
+    with mmap.mmap(-1, size) as buffer:  # a read past the cache wants memory that begins where a page does
+        for offset in offsets:
+            start = time.perf_counter()
+            os.preadv(file.fileno(), [buffer], offset)
+            taken.append(time.perf_counter() - start)
+            if time.perf_counter() > until:
+                break
+    return median(taken)

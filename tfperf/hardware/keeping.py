@@ -1,0 +1,87 @@
+"""What was measured of a machine is kept, under a name that changes when the machine or a version does."""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from tfperf.caching import cache_folder
+from tfperf.errors import ResultFileError
+from tfperf.measure import Environment
+from tfperf.measure.results import read_document, write_result
+from tfperf.measure.value import Value
+
+__all__ = ["Keeping", "keeping", "machine_key"]
+
+GPUS = Path("/proc/driver/nvidia/gpus")
+
+LOG_VARIABLES = "TF_CPP_"
+"""Variables of this beginning change what is told, not how fast it is."""
+
+Kind = TypeVar("Kind", bound=Value)
+
+
+class Keeping(NamedTuple, Generic[Kind]):
+    """A file in which one kind of measurement of this machine is kept."""
+
+    path: Path
+    kind: type[Kind]
+
+    def kept(self) -> Kind | None:
+        """What is in it; None: nothing that this version can read."""
+        try:
+            return read_document(self.path, self.kind)
+        except ResultFileError:
+            return None
+
+    def get(self, measure: Callable[[], Kind], fresh: bool = False) -> Kind:
+        """What is in it; else, or if it is to be fresh, what is measured now, which is kept where it can be."""
+        if not fresh and (found := self.kept()) is not None:
+            return found
+        measured = measure()
+        with contextlib.suppress(ResultFileError):  # a home that is read-only loses no measurement
+            write_result(self.path, measured)
+        return measured
+
+
+def keeping(folder: Path | None, name: str, kind: type[Kind]) -> Keeping[Kind]:
+    """Where such measurements of this machine are kept.
+
+    Args:
+        folder: None: tfperf's own cache.
+        name: of what is kept.
+    """
+    return Keeping((folder or cache_folder() / "hardware") / f"{name}-{machine_key()}.json", kind)
+
+
+def machine_key(environment: Environment | None = None, gpus: Path = GPUS) -> str:
+    """32 characters that change with whatever may change a speed: processor, memory, system, versions, variables.
+
+    The same before and after TensorFlow is loaded, which is what tells `Environment` of GPUs.
+
+    Args:
+        environment: None: this machine's.
+    """
+    seen = environment or Environment.here()
+    facts = seen.model_dump(exclude={"accelerators", "git_revision", "memory_bytes", "variables"})
+    facts["memory_gib"] = round(seen.memory_bytes / 2**30)  # a few pages less after an update are no other machine
+    facts["variables"] = {name: value for name, value in seen.variables.items() if not name.startswith(LOG_VARIABLES)}
+    facts["gpus"] = sorted(_model(place) for place in gpus.glob("*/information"))
+    facts["numba"] = _version("numba")
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _model(information: Path) -> str:
+    """The line of NVIDIA's driver that names the GPU."""
+    with contextlib.suppress(OSError):
+        return next((line for line in information.read_text().splitlines() if line.startswith("Model:")), "")
+    return ""
+
+
+def _version(package: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None

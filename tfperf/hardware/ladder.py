@@ -1,0 +1,248 @@
+"""The latency ladder: how far each kind of memory is, what a burst, a shared cache line and vectors change."""
+
+import functools
+import importlib.util
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from tfperf.cores import usable_cores
+from tfperf.errors import HardwareError
+from tfperf.hardware.caches import Cache, data_caches
+from tfperf.hardware.keeping import keeping
+from tfperf.hardware.repeating import Sample, Work, doubts_about, in_turns, on_change
+from tfperf.measure import Doubt, Environment
+from tfperf.measure.value import Value
+
+__all__ = ["Access", "Ladder", "Sharing", "chain_of", "check_numba", "ladder_of_this_machine", "measure_ladder"]
+
+FORMAT: Literal["tfperf ladder"] = "tfperf ladder"
+VERSION: Literal[1] = 1
+
+LINE = 64
+"""Bytes between two numbers that the chase meets: a cache line."""
+
+NUMBER = 8
+"""Bytes of an int64."""
+
+SMALLEST, LARGEST = 16 * 2**10, 256 * 2**20
+"""Bytes of the working sets, in powers of two; with --quick of four."""
+
+APART = 256
+"""Bytes between two counters that surely share no line, nor a pair of lines that is fetched together."""
+
+VECTOR_NUMBERS = 2048
+"""float32, of which two arrays stay in the first cache."""
+
+SAMPLE_SECONDS = 2e-3
+
+SHARING_SAMPLES = 21
+
+
+class Access(Value):
+    """How long it takes to reach numbers in a working set of this size."""
+
+    working_set: int = Field(gt=0, description="bytes")
+    random_seconds: float = Field(gt=0, description="to the next number, in another line at a random place")
+    burst_seconds: float = Field(gt=0, description="for 8 bytes, where all are read from front to back")
+
+
+class Sharing(Value):
+    """How long it takes to add 1 to a number in memory, while a second thread adds 1 to another."""
+
+    way: Literal["plain", "atomic"] = Field(
+        description="plain: read, add and write, which a core may do in its own buffer; atomic: in one instruction, "
+        "for which it must have the cache line to itself"
+    )
+    same_line_seconds: float = Field(gt=0, description="both numbers in one cache line")
+    own_line_seconds: float = Field(gt=0, description="each in a line of its own")
+
+    @property
+    def times(self) -> float:
+        """How many times as long it takes in one line."""
+        return self.same_line_seconds / self.own_line_seconds
+
+
+class Ladder(Value):
+    """What memory costs on this machine. Immutable."""
+
+    format: Literal["tfperf ladder"] = FORMAT
+    version: Literal[1] = VERSION
+    environment: Environment
+    quick: bool
+    caches: tuple[Cache, ...] = Field(description="as the system tells; empty where it does not")
+    accesses: tuple[Access, ...] = Field(min_length=1)
+    sharing: tuple[Sharing, ...] = Field(description="empty: there is one core only")
+    scalar_seconds: float = Field(gt=0, description="for a float32 multiplied and added to, one by one")
+    vector_seconds: float = Field(gt=0, description="the same loop with vector instructions")
+    doubts: tuple[Doubt, ...] = ()
+
+
+def check_numba() -> None:
+    """Say so where what compiles the loops is missing.
+
+    Raises:
+        HardwareError: it is not installed.
+    """
+    if importlib.util.find_spec("numba") is None:
+        raise HardwareError("expected Numba, which compiles the latency ladder's loops; pip install 'tfperf[hardware]'")
+
+
+def measure_ladder(quick: bool = False, on_step: Callable[[str], None] = lambda _: None) -> Ladder:
+    """Measure it, in this process; about 10 s, quick about 5.
+
+    Args:
+        quick: fewer working sets, and fewer samples of each.
+        on_step: is told what is being measured.
+
+    Raises:
+        HardwareError: Numba is missing.
+    """
+    check_numba()
+    on_step("latency ladder: compiling the loops")
+    from tfperf.hardware import ladder_loops as loops
+
+    sizes = [SMALLEST]
+    while sizes[-1] < LARGEST:
+        sizes.append(sizes[-1] * (4 if quick else 2))
+    seconds = 0.03 if quick else 0.06
+    works = [
+        Work("float32, one by one", functools.partial(_scaling, loops.SCALAR)),
+        Work("float32, in vectors", functools.partial(_scaling, loops.VECTOR)),
+    ]
+    works += [Work(_name("random", size), functools.partial(_chasing, loops.chase, size)) for size in sizes]
+    works += [Work(_name("burst", size), functools.partial(_reading, loops.total, size)) for size in sizes]
+    tell = on_change(on_step, lambda name: f"latency ladder: {name.partition(',')[0]}")
+    repeats = in_turns(works, seconds, on_turn=tell)
+    found = {one.name: one.seconds for one in repeats}
+    on_step("latency ladder: two threads on one line")
+    counting: dict[Literal["plain", "atomic"], Any] = {}
+    if usable_cores() > 1:
+        counting = {"plain": loops.count, "atomic": loops.count_at_once}
+    return Ladder(
+        environment=Environment.here(),
+        quick=quick,
+        caches=data_caches(),
+        accesses=tuple(
+            Access(
+                working_set=size,
+                random_seconds=found[_name("random", size)],
+                burst_seconds=found[_name("burst", size)],
+            )
+            for size in sizes
+        ),
+        sharing=tuple(
+            Sharing(way=way, same_line_seconds=_sharing(count, NUMBER), own_line_seconds=_sharing(count, APART))
+            for way, count in counting.items()
+        ),
+        scalar_seconds=found["float32, one by one"],
+        vector_seconds=found["float32, in vectors"],
+        doubts=doubts_about(repeats),
+    )
+
+
+def ladder_of_this_machine(
+    cache: Path | None = None,
+    fresh: bool = False,
+    quick: bool = False,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Ladder:
+    """The one that was kept from an earlier measurement on this machine with these versions; else measured now.
+
+    Args:
+        cache: folder in which it is kept; None: tfperf's own.
+        fresh: measure it in any case.
+        quick: fewer working sets and samples will do; a thorough one that is kept does as well.
+        progress: is told what is being measured.
+
+    Raises:
+        HardwareError: Numba is missing.
+    """
+    thorough = keeping(cache, "ladder", Ladder)
+    if not quick:
+        return thorough.get(lambda: measure_ladder(on_step=progress), fresh)
+    if not fresh and (kept := thorough.kept()):
+        return kept
+    return keeping(cache, "ladder-quick", Ladder).get(lambda: measure_ladder(True, progress), fresh)
+
+
+def chain_of(size: int, seed: int = 0) -> NDArray[np.uint64]:
+    """An array of so many bytes that holds one ring through all its lines in random order: index -> next index.
+
+    Memory that is asked for at random cannot be fetched before it is asked for, nor two places at once.
+    """
+    lines = size // LINE
+    order = np.random.default_rng(seed).permutation(lines) * (LINE // NUMBER)
+    following = np.zeros(size // NUMBER, np.uint64)
+    following[order] = np.roll(order, -1)
+    return following
+
+
+def _name(way: str, size: int) -> str:
+    return f"{way}, {size // 1024} KiB"
+
+
+def _chasing(chase: Any, size: int) -> Sample:
+    following, place = chain_of(size), 0
+    place = chase(following, place, min(len(following), 100_000))  # a small set is in its cache after one round
+    steps = _calls(lambda steps: chase(following, 0, steps))
+
+    def sample() -> float:
+        nonlocal place  # goes on, or a large set would be as small as the part of it that is met again
+        start = time.perf_counter()
+        place = chase(following, place, steps)
+        return (time.perf_counter() - start) / steps
+
+    return sample
+
+
+def _reading(total: Any, size: int) -> Sample:
+    numbers = np.ones(size // NUMBER, np.int64)
+    passes = _calls(lambda passes: total(numbers, passes))
+    return lambda: _seconds(lambda: total(numbers, passes)) / passes / len(numbers)
+
+
+def _scaling(loop: Any) -> Sample:
+    x, y = np.ones(VECTOR_NUMBERS, np.float32), np.zeros(VECTOR_NUMBERS, np.float32)
+    factor = np.float32(0.5)
+    passes = _calls(lambda passes: loop(x, y, factor, passes))
+    return lambda: _seconds(lambda: loop(x, y, factor, passes)) / passes / VECTOR_NUMBERS
+
+
+def _sharing(count: Any, apart: int) -> float:
+    """Median seconds of adding 1, by two threads at once to counters so many bytes apart."""
+    room = np.zeros((APART + LINE) // NUMBER * 2, np.int64)
+    first = -(room.ctypes.data // NUMBER) % (LINE // NUMBER)  # where a line begins
+    places = first, first + apart // NUMBER
+    steps = _calls(lambda steps: count(room, first, steps, 0))
+    both = threading.Barrier(2)
+
+    def add(place: int) -> float:
+        both.wait()
+        return _seconds(lambda: count(room, place, steps, 0)) / steps
+
+    with ThreadPoolExecutor(2) as threads:
+        # The median: the best decile would be those in which the threads hardly met.
+        return median(max(threads.map(add, places)) for _ in range(SHARING_SAMPLES))
+
+
+def _calls(work: Callable[[int], object]) -> int:
+    """How many of it make a sample."""
+    calls = 1
+    while (seconds := _seconds(functools.partial(work, calls))) < SAMPLE_SECONDS / 2:
+        calls *= 2 if seconds > SAMPLE_SECONDS / 16 else 8
+    return calls
+
+
+def _seconds(function: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
