@@ -154,3 +154,110 @@ def test_async_dispatch_fits_its_model_and_fills_memory(quick_run):
         "measured against predicted: waiting each time",
         "measured against predicted: waiting once",
     }
+
+
+def test_hardware_numbers_measures_the_ladder(quick_run):
+    _, folder = quick_run("hardware_numbers")
+    result = read_result(folder / "results" / "hardware_numbers.json")
+    assert [agreement.relative_error for agreement in result.agreements] == [0.0, 0.0]
+    assert {"random", "in order", "one by one", "in vectors"} == set(result.runs)
+    assert any(name.startswith("memory, first access") for name in result.facts)
+    assert any(name.startswith("disk, front to back") for name in result.facts)
+
+
+def test_batch_size_intensity_counts_what_the_formula_says(quick_run):
+    _, folder = quick_run("batch_size_intensity")
+    result = read_result(folder / "results" / "batch_size_intensity.json")
+    assert [agreement.tolerance for agreement in result.agreements] == [0.05] * 6 + [1e-5]
+    facts = result.facts
+    assert facts["FLOP/byte: dense, batch 1"] == pytest.approx(2 * 4096**2 / (4 * (4096**2 + 2 * 4096)))
+    assert facts["FLOP/byte: dense, batch 128"] == pytest.approx(2 * 128 * 4096 / (4 * (4096 + 2 * 128)))
+    pixels, weights = 28 * 28 * 64, 9 * 64 * 64
+    assert facts["FLOP/byte: convolution, batch 1"] == pytest.approx(
+        2 * 28 * 28 * weights / (4 * (weights + 2 * pixels))
+    )
+    assert facts["FLOP/byte: pointwise, batch 1"] == facts["FLOP/byte: pointwise, batch 128"] == 1 / 8
+    assert facts["FLOP/byte: mlp, batch 64"] > 10 * facts["FLOP/byte: mlp, batch 1"]
+
+
+def test_quantize_int8_keeps_the_accuracy_in_a_quarter_of_the_size(quick_run):
+    pytest.importorskip("ai_edge_litert")
+    _, folder = quick_run("quantize_int8")
+    facts = read_result(folder / "results" / "quantize_int8.json").facts
+    assert facts["accuracy: Keras, float32"] > 0.7
+    for precision in ("int8", "int8_static"):
+        assert abs(facts[f"accuracy: litert, {precision}"] - facts["accuracy: Keras, float32"]) <= 0.01
+        assert facts[f"bytes on disk: litert, {precision}"] < 0.3 * facts["bytes on disk: litert, float32"]
+        assert facts[f"proof: litert, {precision}"].endswith("in int8")
+    assert facts["accuracy: weights in 2 bits, by hand"] < facts["accuracy: weights in 8 bits, by hand"]
+    assert (folder / "results" / "quantize_int8_accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_mixed_precision_counts_what_half_loses(quick_run):
+    _, folder = quick_run("mixed_precision")
+    facts = read_result(folder / "results" / "mixed_precision.json").facts
+    saved = "share of activations' gradients that only a scaled loss saves: mixed_"
+    assert facts[f"{saved}bfloat16"] == 0.0
+    assert facts[f"{saved}float16"] > 0.0
+    kept = "share of weights that an update leaves as they are: kept in "
+    assert facts[f"{kept}float32"] < 0.1 < facts[f"{kept}float16"] < facts[f"{kept}bfloat16"]
+    accuracies = [value for name, value in facts.items() if name.startswith("test accuracy: ")]
+    assert len(accuracies) == 4
+    assert min(accuracies) > 0.5  # ten classes, so chance is 0.1
+
+
+def test_input_pipeline_measures_each_way_alone_and_with_the_step(quick_run):
+    _, folder = quick_run("input_pipeline")
+    result = read_result(folder / "results" / "input_pipeline.json")
+    assert len(result.agreements) == 8
+    names = [agreement.candidate for agreement in result.agreements]
+    assert {f"max(read, step) by the time of both: {name}" for name in names} <= set(result.facts)
+    hidden = [value for name, value in result.facts.items() if name.startswith("share of the shorter that is hidden")]
+    assert len(hidden) == 8
+    assert all(0 <= share <= 1 for share in hidden)
+
+
+@pytest.mark.parametrize("name", ["mixed_precision", "input_pipeline"])
+def test_a_batch_larger_than_the_data_is_refused(tmp_path, name):
+    command = [sys.executable, str(RECIPES[name]), "--batch", "100000"]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+    assert process.returncode == 2
+    assert "Traceback" not in process.stderr
+    assert "--batch" in process.stderr.splitlines()[-1]
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_auto_parallel_compares_with_the_sum(quick_run):
+    _, folder = quick_run("auto_parallel")
+    result = read_result(folder / "results" / "auto_parallel.json")
+    assert {agreement.relative_error for agreement in result.agreements} == {0.0}
+    titles = ("1 thread each", "all cores each", "copies")
+    parts = ("one alone", "the other alone", "in turns", "together")
+    names = [[measurement.name for measurement in comparison.measurements] for comparison in result.comparisons]
+    assert names == [[f"{title}: {part}" for part in parts] for title in titles]
+    for title in titles:
+        assert result.facts[f"share of the sum, {title}: together"] > 0
+    assert result.facts["cores at work, branches in turns"] > 0
+
+
+def test_tensor_cores_names_the_units_that_are_here(quick_run):
+    _, folder = quick_run("tensor_cores")
+    result = read_result(folder / "results" / "tensor_cores.json")
+    exact = [agreement for agreement in result.agreements if agreement.candidate.startswith("int8")]
+    assert exact
+    assert {agreement.relative_error for agreement in exact} == {0.0}
+    if not result.environment.accelerators:
+        has = "avx512_bf16" in result.environment.cpu_features or "amx_bf16" in result.environment.cpu_features
+        assert (result.facts["unit: bfloat16"] != "none") == has
+    rates = [value for name, value in result.facts.items() if name.startswith("operations a second: ")]
+    assert len(rates) == 5 * 6
+    assert min(rates) > 0
+
+
+def test_sharing_a_device_tells_busy_from_work(quick_run):
+    _, folder = quick_run("sharing_a_device")
+    result = read_result(folder / "results" / "sharing_a_device.json")
+    assert {agreement.relative_error for agreement in result.agreements} == {0.0}
+    rates = [value for name, value in result.facts.items() if name.startswith("floating-point operations a second: ")]
+    assert rates[0] > 100 * rates[-1]  # products against single additions: a million times where nothing disturbs
+    assert len([name for name in result.facts if name.startswith("busy, % of a core: ")]) == 3

@@ -1,0 +1,192 @@
+"""Every recipe, one after the other, and one table of what they found."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tfperf.cli.needs import lacking
+from tfperf.cli.quiet import QUIET_LOG
+from tfperf.cookbook.flags import result_file
+from tfperf.cookbook.header import read_header
+from tfperf.errors import INTERRUPTED, ResultFileError
+from tfperf.measure.results import read_result
+from tfperf.measure.words import escape_unprintable
+from tfperf.report.tables import bare_table
+
+__all__ = ["run_all"]
+
+DEADLINE = 900.0
+"""Seconds for one recipe; it means a hang, not a speed."""
+
+LAST_RESORT = 15.0
+"""Seconds after which the keeper of a recipe is killed; it needs about 5 to end all that the recipe started."""
+
+MOST_WORDS = 300
+"""Letters of a recipe's last line that the table shows; the log has all."""
+
+
+class Status(StrEnum):
+    """What became of a recipe."""
+
+    DONE = "done"
+    SKIPPED = "skipped"
+    """Something that it needs is not here."""
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+COLOURS = {Status.DONE: "green", Status.FAILED: "red"}
+
+
+class Run(NamedTuple):
+    """One recipe that was begun."""
+
+    name: str
+    status: Status
+    seconds: float
+    words: str
+    """The first sentence of what it found, or why it found nothing."""
+
+
+def run_all(recipes: Mapping[str, Path], flags: Sequence[str], deadline: float = DEADLINE) -> int:
+    """Run recipes, each in a process of its own that prints into a log beside its result; then print a table.
+
+    Ctrl-C ends the recipe that runs, with all that it started; the table is of those that were begun.
+
+    Args:
+        recipes: name -> file.
+        flags: for each of them.
+        deadline: seconds for each of them.
+
+    Returns:
+        The exit code: 0, 1 if a recipe failed, 130 after Ctrl-C.
+    """
+    console = Console(highlight=False)
+    runs: list[Run] = []
+    name, began = "", time.time()
+    try:
+        with _progress(console, len(recipes)) as show:
+            for name, path in recipes.items():
+                show(name)
+                began = time.time()
+                status, words = _run(name, path, flags, deadline)
+                runs.append(Run(name, status, time.time() - began, words))
+    except KeyboardInterrupt:
+        runs.append(Run(name, Status.INTERRUPTED, time.time() - began, ""))
+    console.print(_table(runs))
+    console.print(_summary(runs, len(recipes)), markup=False)
+    reached = {run.status for run in runs}
+    return INTERRUPTED if Status.INTERRUPTED in reached else int(Status.FAILED in reached)
+
+
+def _run(name: str, path: Path, flags: Sequence[str], deadline: float) -> tuple[Status, str]:
+    """Run one recipe; what became of it, and its words for the table."""
+    result = result_file(name)
+    log = result.with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    before = _version(result)
+    try:
+        code = _exit_code([sys.executable, str(path), *flags], log, deadline)
+    except subprocess.TimeoutExpired:
+        return Status.FAILED, f"it did not end within {deadline:g} s; see {log}"
+    if code:
+        lack = lacking(read_header(path).needs)
+        return (Status.SKIPPED, lack) if lack else (Status.FAILED, f"exit code {code}: {_last_line(log)}")
+    if _version(result) == before:  # it ended well and measured nothing: there is nothing to measure here
+        return Status.SKIPPED, _last_line(log)
+    try:
+        meaning = read_result(result).meaning
+    except ResultFileError as error:
+        return Status.FAILED, str(error)
+    return Status.DONE, meaning[0] if meaning else ""
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    """What changes when a file is written anew; None: there is no file."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def _exit_code(command: Sequence[str], log: Path, deadline: float) -> int:
+    """Run a command behind a keeper, which ends all that descends from it: at its end, and at the end of this process.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end in time, and was ended.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "tfperf.parallel.launch.keeper", *command],
+            stdin=subprocess.PIPE,  # the keeper's lifeline
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=QUIET_LOG | os.environ,
+            start_new_session=True,  # Ctrl-C is this process's, which then ends the recipe
+        )
+    assert process.stdin is not None
+    try:
+        return process.wait(deadline)
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(LAST_RESORT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _last_line(log: Path) -> str:
+    """The last words of a recipe, harmless to a terminal."""
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return escape_unprintable(lines[-1])[:MOST_WORDS] if lines else "it said nothing"
+
+
+@contextmanager
+def _progress(console: Console, total: int) -> Iterator[Callable[[str], None]]:
+    """Show what begins, and how many are done: a bar on a terminal, elsewhere a line for each."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task, begun = bar.add_task("", total=total), 0
+
+        def show(name: str) -> None:
+            nonlocal begun
+            bar.update(task, completed=begun, description=escape(name))
+            begun += 1
+            if not console.is_terminal:
+                print(f"[{begun}/{total}] {name}", flush=True)
+
+        yield show
+
+
+def _table(runs: Sequence[Run]) -> Table:
+    """One row for each recipe."""
+    table = bare_table("recipe", "", "seconds", "what it found, or why nothing")
+    table.columns[0].no_wrap = True
+    table.columns[2].justify = "right"
+    for run in runs:
+        colour = COLOURS.get(run.status, "yellow")
+        table.add_row(escape(run.name), f"[{colour}]{run.status}[/{colour}]", f"{run.seconds:.0f}", escape(run.words))
+    return table
+
+
+def _summary(runs: Sequence[Run], total: int) -> str:
+    """How many ended in which way, and in how long."""
+    counts = {status: sum(run.status is status for run in runs) for status in Status}
+    words = [f"{count} {status}" for status, count in counts.items() if count]
+    if len(runs) < total:
+        words.append(f"{total - len(runs)} not begun")
+    seconds = sum(run.seconds for run in runs)
+    return f"{', '.join(words)}; {seconds:.0f} s. Results, plots and logs: {result_file('all').parent}/"
