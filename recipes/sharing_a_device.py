@@ -199,6 +199,7 @@ def draw(figure, rates: dict, done: dict) -> None:
     right.set_xticks(np.arange(len(done)), [program.replace(" ", "\n", 1) for program in done])
     right.set_ylabel("work done, as a multiple of one process")
     right.set_title("Two processes", loc="left")
+    right.margins(y=0.4)  # room for the legend
     right.legend()
 
 

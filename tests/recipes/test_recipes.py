@@ -260,4 +260,4 @@ def test_sharing_a_device_tells_busy_from_work(quick_run):
     assert {agreement.relative_error for agreement in result.agreements} == {0.0}
     rates = [value for name, value in result.facts.items() if name.startswith("floating-point operations a second: ")]
     assert rates[0] > 100 * rates[-1]  # products against single additions: a million times where nothing disturbs
-    assert len([name for name in result.facts if name.startswith("busy, % of a core: ")]) == 3
+    assert len([name for name in result.facts if name.startswith("busy, %: ")]) == 3

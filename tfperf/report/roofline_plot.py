@@ -164,7 +164,7 @@ def _draw(axes: Axes, shown: Sequence[Point], numbered: dict[int, Point], ceilin
     for one in peaks:
         rate = one.flops_per_second or 0.0
         axes.plot([left, right], [rate, rate], color=INK, linewidth=1)
-        axes.annotate(one.name, (right, rate), (-2, 3), textcoords="offset points", ha="right", fontsize="small")
+        axes.annotate(one.name, (left, rate), (2, 3), textcoords="offset points", fontsize="small")  # points are right
     for one in slopes:
         speed = one.bytes_per_second or 1.0
         axes.plot([left, best / speed], [left * speed, best], color=MUTED, linewidth=1, linestyle="--")
