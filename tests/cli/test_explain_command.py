@@ -19,9 +19,10 @@ load_tensorflow()
 from tfperf.hardware.ceilings import Bandwidth, CallCost, Ceilings, ProductRate
 from tfperf.measure import Environment
 import tfperf.explaining.explaining as explaining
+import tfperf.explaining.machine as machine
 import tfperf.hardware.kernel_bench as kernel_bench
 explaining.TIME_LIMIT = 0.5
-explaining.ceilings_of_this_machine = lambda *_, **__: Ceilings(
+machine.ceilings_of_this_machine = lambda *_, **__: Ceilings(
     environment=Environment.here(), convolutions=(),
     products=(ProductRate(dtype="float32", threads=1, size=1024, flops_per_second=1e11),),
     bandwidths=tuple(

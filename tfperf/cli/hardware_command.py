@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
         fresh: Annotated[
             bool, typer.Option("--fresh", help="Measure again what was kept of an earlier measurement.")
         ] = False,
-        quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and samples: 15 s in place of 60.")] = False,
+        quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and samples, in half the time.")] = False,
         threads: Annotated[
             str | None,
             typer.Option(metavar="NUMBERS", help="As 1,4; measured now, not kept. Left out: 1, and all cores."),

@@ -5,9 +5,10 @@ from pathlib import Path
 from tfperf.errors import ResultFileError
 from tfperf.explaining.explanation import Explanation
 from tfperf.explaining.section import section
-from tfperf.files import why_not_writable, writing_whole
+from tfperf.files import writing_whole
 from tfperf.measure.words import escape_unprintable
 from tfperf.report.page import TEMPLATES
+from tfperf.report.targets import check_target
 from tfperf.report.tuning_words import environment_rows
 
 __all__ = ["check_page_path", "write_page"]
@@ -19,15 +20,7 @@ def check_page_path(path: Path) -> None:
     Raises:
         ResultFileError: its ending is not .html, or it cannot be written there.
     """
-    shown = escape_unprintable(path)[:200]
-    if path.suffix != ".html":
-        raise ResultFileError(f"expected a report's file to end in .html. Received: {shown}")
-    try:
-        reason = why_not_writable(path)
-    except OSError as error:  # as of a name that is too long
-        reason = error.strerror or str(error)
-    if reason:
-        raise ResultFileError(f"cannot write the report {shown}: {escape_unprintable(reason)}")
+    check_target(path, "report", path.suffix == ".html", ".html")
 
 
 def write_page(path: Path, explanation: Explanation) -> None:

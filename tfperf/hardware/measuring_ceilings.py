@@ -17,7 +17,7 @@ from tfperf.hardware.repeating import Repeats, doubts_about
 __all__ = ["ceilings_of_this_machine", "measure_ceilings"]
 
 DEADLINE = 300.0
-"""Seconds for a process, which needs about 25."""
+"""Seconds for a process, which needs less than a minute on 2 quiet cores."""
 
 DISK_BYTES, QUICK_DISK_BYTES = 128 * 2**20, 32 * 2**20
 LOOPBACK_BYTES, QUICK_LOOPBACK_BYTES = 256 * 2**20, 64 * 2**20
@@ -31,7 +31,7 @@ def measure_ceilings(
     progress: OnStep | None = None,
     deadline: float = DEADLINE,
 ) -> Ceilings:
-    """Measure them now, through TensorFlow: about a minute, quick about 15 s.
+    """Measure them now, through TensorFlow: a minute or two on 2 cores, quick less than half of it.
 
     Each figure is the best decile of many short samples, so that of a machine that others use it tells what it gives
     undisturbed; taken in two passes, which must agree within 5 %, or a doubt says that they do not.

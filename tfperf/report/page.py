@@ -9,9 +9,10 @@ from markupsafe import Markup
 
 from tfperf.engines.trial import Trial
 from tfperf.errors import ResultFileError
-from tfperf.files import why_not_writable, writing_whole
+from tfperf.files import writing_whole
 from tfperf.measure.words import escape_unprintable
 from tfperf.report import tuning_plots
+from tfperf.report.targets import check_target
 from tfperf.report.tuning import SUMMARY, answer, csv_text, markdown
 from tfperf.report.tuning_facts import Facts
 from tfperf.report.tuning_words import (
@@ -157,14 +158,7 @@ def check_report_path(path: Path | str) -> None:
         ResultFileError: its ending is of no kind of report, or it cannot be written there.
     """
     path = Path(path)
-    if path.suffix not in WRITERS:
-        raise ResultFileError(f"expected a report's file to end in {', '.join(WRITERS)}. Received: {_shown(path)}")
-    try:
-        reason = why_not_writable(path)
-    except OSError as error:  # as of a name that is too long
-        reason = error.strerror or str(error)
-    if reason:
-        raise ResultFileError(f"cannot write the report {_shown(path)}: {escape_unprintable(reason)}")
+    check_target(path, "report", path.suffix in WRITERS, ", ".join(WRITERS))
 
 
 def write_report(path: Path | str, outcome: Outcome) -> None:

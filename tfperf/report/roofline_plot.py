@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tfperf.errors import ResultFileError
-from tfperf.files import why_not_writable, writing_whole
+from tfperf.files import writing_whole
 from tfperf.measure.words import escape_unprintable
 from tfperf.report.svg import (
     INK,
@@ -24,6 +24,7 @@ from tfperf.report.svg import (
     shortened,
     svg_of,
 )
+from tfperf.report.targets import check_target
 
 __all__ = ["Ceiling", "Point", "check_plot_path", "roofline_plot", "write_roofline"]
 
@@ -116,15 +117,7 @@ def check_plot_path(path: Path) -> None:
     Raises:
         ResultFileError: its ending is of no kind of picture, or it cannot be written there.
     """
-    if path.suffix not in ENDINGS:
-        received = escape_unprintable(path)[:200]
-        raise ResultFileError(f"expected a plot's file to end in {' or '.join(ENDINGS)}. Received: {received}")
-    try:
-        reason = why_not_writable(path)
-    except OSError as error:  # as of a name that is too long
-        reason = error.strerror or str(error)
-    if reason:
-        raise ResultFileError(f"cannot write the plot {escape_unprintable(path)[:200]}: {escape_unprintable(reason)}")
+    check_target(path, "plot", path.suffix in ENDINGS, " or ".join(ENDINGS))
 
 
 def _drawable(points: Sequence[Point]) -> list[Point]:
