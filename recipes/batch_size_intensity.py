@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfperf import Recipe, check_agreement, compare, get_net
-from tfperf.hardware import Work, graph_work, hlo_work, program_of
+from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
 
 WIDTH = 4096  # inputs and outputs of the dense layer, whose weights are 64 MiB: more than the caches hold
 SIDE, CHANNELS = 28, 64  # of the images that the convolution takes and gives

@@ -14,9 +14,9 @@ import numpy as np
 
 from tfperf import Recipe, check_agreement, compare
 from tfperf.caching import cache_folder
-from tfperf.hardware.disk import read_disk
+from tfperf.hardware.ceilings.disk import read_disk
+from tfperf.hardware.ceilings.loopback import measure_loopback
 from tfperf.hardware.ladder import chain_of, check_numba, measure_ladder
-from tfperf.hardware.loopback import measure_loopback
 from tfperf.measure.words import format_bytes, format_seconds
 from tfperf.report.hardware import mark_caches, scale_of_bytes
 from tfperf.report.tables import bare_table

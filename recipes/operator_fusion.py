@@ -13,7 +13,7 @@ Expect: chains of 1 to 8 pointwise operations on 64 MB, eager, as a graph, and c
 import tensorflow as tf
 
 from tfperf import Recipe, check_agreement, compare
-from tfperf.hardware import Work, graph_work, hlo_work, program_of
+from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
 
 MEGABYTES = 64  # far more than the caches hold
 LENGTHS = (1, 2, 4, 8)

@@ -20,7 +20,7 @@ from tfperf.hardware.ceilings import Bandwidth, CallCost, Ceilings, ProductRate
 from tfperf.measure import Environment
 import tfperf.explaining.explaining as explaining
 import tfperf.explaining.machine as machine
-import tfperf.hardware.kernel_bench as kernel_bench
+import tfperf.hardware.kernels.bench as kernel_bench
 explaining.TIME_LIMIT = 0.5
 machine.ceilings_of_this_machine = lambda *_, **__: Ceilings(
     environment=Environment.here(), convolutions=(),

@@ -6,8 +6,8 @@ import tensorflow as tf
 from tfperf.cores import usable_cores
 from tfperf.explaining.explanation import CallTime, Explained, Explanation, Layer, Roof, Xla
 from tfperf.hardware.ceilings import Bandwidth, CallCost, Ceilings, ProductRate
-from tfperf.hardware.kernel_rates import KernelRates
-from tfperf.hardware.prediction import Prediction
+from tfperf.hardware.kernels.prediction import Prediction
+from tfperf.hardware.kernels.rates import KernelRates
 
 PEAK, BANDWIDTH = 100e9, 10e9
 """FLOP/s and bytes/s."""

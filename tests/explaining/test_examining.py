@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from tfperf.explaining.examining import call_seconds, examine, layers_of
 from tfperf.exports.servable import Servable
-from tfperf.hardware.layers import OUTSIDE
-from tfperf.hardware.roofline import Bound
-from tfperf.hardware.tracing import forward_pass
+from tfperf.hardware.counting.layers import OUTSIDE
+from tfperf.hardware.counting.tracing import forward_pass
+from tfperf.hardware.kernels.roofline import Bound
 
 
 def seen(function, arrays, prediction):

@@ -5,7 +5,7 @@ import pytest
 
 from tfperf.errors import ExportError
 from tfperf.explaining import explain
-from tfperf.hardware.kernel_bench import FAMILIES
+from tfperf.hardware.kernels.bench import FAMILIES
 from tfperf.measure.results import read_document, write_result
 
 
@@ -16,7 +16,7 @@ def fast_kernels(monkeypatch):
     def seconds(kind, sizes):
         return 1e-6 + FAMILIES[kind.family].work(sizes) / 100e9
 
-    monkeypatch.setattr("tfperf.hardware.kernel_bench.kernel_seconds", seconds)
+    monkeypatch.setattr("tfperf.hardware.kernels.bench.kernel_seconds", seconds)
 
 
 @pytest.fixture

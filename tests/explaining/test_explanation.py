@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from tfperf.errors import ResultFileError
 from tfperf.explaining.explanation import Explanation
-from tfperf.hardware.roofline import Bound
+from tfperf.hardware.kernels.roofline import Bound
 from tfperf.measure.results import read_document, write_result
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tfperf.explaining.intervening import intervene, judged
-from tfperf.hardware.roofline import Bound
+from tfperf.hardware.kernels.roofline import Bound
 from tfperf.measure import Ratio, Verdict
 
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tfperf.hardware import disk, echo, loopback
 from tfperf.hardware.caches import Cache, data_caches
-from tfperf.hardware.disk import read_disk
-from tfperf.hardware.loopback import measure_loopback
+from tfperf.hardware.ceilings import disk, echo, loopback
+from tfperf.hardware.ceilings.disk import read_disk
+from tfperf.hardware.ceilings.loopback import measure_loopback
 
 
 @pytest.fixture

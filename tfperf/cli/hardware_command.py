@@ -42,9 +42,9 @@ def register(app: typer.Typer) -> None:
         from tfperf.cli.steps import Steps
         from tfperf.errors import HardwareError
         from tfperf.hardware.caches import data_caches
+        from tfperf.hardware.ceilings.measuring import ceilings_of_this_machine, measure_ceilings
         from tfperf.hardware.ladder import ladder_of_this_machine
         from tfperf.hardware.machine import Machine
-        from tfperf.hardware.measuring_ceilings import ceilings_of_this_machine, measure_ceilings
         from tfperf.measure.results import write_result
         from tfperf.report.hardware import (
             arithmetic_table,

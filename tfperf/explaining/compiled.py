@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from tfperf.errors import HardwareError
 from tfperf.explaining.explanation import Xla
-from tfperf.hardware.hlo_work import hlo_work
-from tfperf.hardware.tracing import program_of
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.hlo_work import hlo_work
+from tfperf.hardware.counting.tracing import program_of
+from tfperf.hardware.counting.work import Work
 from tfperf.measure.words import escape_unprintable
 
 __all__ = ["xla_of"]

@@ -7,11 +7,11 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfperf.explaining.explanation import CallTime, Layer
-from tfperf.hardware.layers import OUTSIDE, layer_of
-from tfperf.hardware.prediction import Prediction
-from tfperf.hardware.ran import Ran, Traced
-from tfperf.hardware.roofline import Cost, Spent
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.layers import OUTSIDE, layer_of
+from tfperf.hardware.counting.work import Work
+from tfperf.hardware.kernels.prediction import Prediction
+from tfperf.hardware.kernels.ran import Ran, Traced
+from tfperf.hardware.kernels.roofline import Cost, Spent
 from tfperf.measure import Comparison, Progress, compare, measure
 
 __all__ = ["Examined", "Kernel", "call_seconds", "examine", "kernels_of", "layers_of"]

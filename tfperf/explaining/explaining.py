@@ -17,12 +17,12 @@ from tfperf.explaining.suggesting import Elsewhere, suggestions
 from tfperf.explaining.trying import try_out
 from tfperf.explaining.words import verdicts
 from tfperf.hardware.ceilings import Ceilings
-from tfperf.hardware.graph_work import graph_work
-from tfperf.hardware.kernel_rates import KernelRates
-from tfperf.hardware.prediction import Prediction
-from tfperf.hardware.ran import Traced
-from tfperf.hardware.tracing import forward_pass
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.graph_work import graph_work
+from tfperf.hardware.counting.tracing import forward_pass
+from tfperf.hardware.counting.work import Work
+from tfperf.hardware.kernels.prediction import Prediction
+from tfperf.hardware.kernels.ran import Traced
+from tfperf.hardware.kernels.rates import KernelRates
 from tfperf.measure import Environment, Progress
 
 __all__ = ["explain"]

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tfperf.hardware.roofline import Bound, Spent
+from tfperf.hardware.kernels.roofline import Bound, Spent
 from tfperf.measure import Comparison, Doubt, Environment, Ratio
 from tfperf.measure.value import Count, Name, Text, Value
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from tfperf.explaining.explanation import Intervention
-from tfperf.hardware.roofline import Bound
+from tfperf.hardware.kernels.roofline import Bound
 from tfperf.measure import Progress, Ratio, compare
 
 __all__ = ["intervene", "judged"]

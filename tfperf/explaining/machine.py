@@ -9,7 +9,7 @@ from tfperf.cores import usable_cores
 from tfperf.errors import HardwareError
 from tfperf.explaining.explanation import Explained, Roof
 from tfperf.hardware.ceilings import Ceilings
-from tfperf.hardware.measuring_ceilings import ceilings_of_this_machine, measure_ceilings
+from tfperf.hardware.ceilings.measuring import ceilings_of_this_machine, measure_ceilings
 from tfperf.measure import Doubt
 
 __all__ = ["ceilings_for", "doubts_about", "roofs_of", "use_threads"]

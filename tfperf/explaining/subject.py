@@ -7,7 +7,7 @@ import keras
 
 from tfperf.exports.opening import open_model
 from tfperf.exports.servable import Servable
-from tfperf.hardware.tracing import forward_pass, training_pass
+from tfperf.hardware.counting.tracing import forward_pass, training_pass
 
 __all__ = ["Subject", "read_subject"]
 

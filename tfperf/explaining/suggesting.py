@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from tfperf.explaining.examining import Examined, Kernel, call_seconds
 from tfperf.explaining.explanation import Technique, Xla
-from tfperf.hardware.prediction import Prediction
-from tfperf.hardware.roofline import Bound
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.work import Work
+from tfperf.hardware.kernels.prediction import Prediction
+from tfperf.hardware.kernels.roofline import Bound
 from tfperf.measure.words import format_bytes, format_seconds
 
 __all__ = ["FEWEST", "Elsewhere", "suggestions"]

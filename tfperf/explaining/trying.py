@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfperf.errors import TfperfError
 from tfperf.explaining.explanation import Explained, Technique
 from tfperf.exports.servable import Servable
-from tfperf.hardware.tracing import forward_pass
+from tfperf.hardware.counting.tracing import forward_pass
 from tfperf.measure import Comparison, Progress, Ratio, check_agreement, compare
 from tfperf.measure.comparison import judge
 

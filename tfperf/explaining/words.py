@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tfperf.explaining.explanation import BIG, NEAR, CallTime, Explained, Explanation, Layer, Roof, Technique, Xla
-from tfperf.hardware.roofline import Bound
+from tfperf.hardware.kernels.roofline import Bound
 from tfperf.measure.words import format_bytes, format_ratio, format_seconds, plain_ratio
 
 __all__ = [

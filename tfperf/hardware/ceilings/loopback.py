@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tfperf.hardware import echo
+from tfperf.hardware.ceilings import echo
 from tfperf.hardware.repeating import best_decile
 
 __all__ = ["LoopbackSpeed", "measure_loopback"]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.hardware.roofline import Bound, Cost, Spent
+from tfperf.hardware.kernels.roofline import Bound, Cost, Spent
 
 SECONDS = st.floats(0, 1e3)
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfperf.hardware.ceilings import Bandwidth, ConvolutionRate, ProductRate
-from tfperf.hardware.looping import Loop
+from tfperf.hardware.ceilings.looping import Loop
 from tfperf.hardware.repeating import Sample
 
 __all__ = ["TF32", "Case", "cases"]

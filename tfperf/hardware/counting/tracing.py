@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.exports.servable import Servable
-from tfperf.hardware.hlo_text import Program, read_program
+from tfperf.hardware.counting.hlo_text import Program, read_program
 
 __all__ = ["forward_pass", "program_of", "training_pass"]
 

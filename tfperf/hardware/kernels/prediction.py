@@ -3,12 +3,12 @@
 from typing import Any
 
 from tfperf.hardware.ceilings import Ceilings
-from tfperf.hardware.graph_work import VIEWS, work_of
-from tfperf.hardware.kernel_kinds import place_of
-from tfperf.hardware.kernel_rates import KernelRates
-from tfperf.hardware.operation_flops import is_product
-from tfperf.hardware.roofline import Cost
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.graph_work import VIEWS, work_of
+from tfperf.hardware.counting.operation_flops import is_product
+from tfperf.hardware.counting.work import Work
+from tfperf.hardware.kernels.kinds import place_of
+from tfperf.hardware.kernels.rates import KernelRates
+from tfperf.hardware.kernels.roofline import Cost
 
 __all__ = ["Prediction"]
 

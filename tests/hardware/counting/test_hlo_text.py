@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.errors import HardwareError
-from tfperf.hardware.hlo_text import Array, read_program
+from tfperf.hardware.counting.hlo_text import Array, read_program
 
 TEXT = """
 HloModule a_inference_f_1, entry_computation_layout={(f32[4,8]{1,0}, /*index=1*/f32[8,2]{1,0})->f32[4,2]{1,0}}

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.hardware.ceilings import Bandwidth, CallCost, Ceilings, ProductRate
-from tfperf.hardware.kernel_rates import KernelRates
-from tfperf.hardware.prediction import Prediction
-from tfperf.hardware.ran import Traced
-from tfperf.hardware.roofline import Bound
+from tfperf.hardware.kernels.prediction import Prediction
+from tfperf.hardware.kernels.ran import Traced
+from tfperf.hardware.kernels.rates import KernelRates
+from tfperf.hardware.kernels.roofline import Bound
 
 DISPATCH, START, EACH = 1e-6, 2e-6, 1e-9
 

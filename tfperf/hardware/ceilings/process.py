@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tfperf.errors import HardwareError
-from tfperf.hardware.ceiling_part import Part
 from tfperf.hardware.ceilings import thread_words
+from tfperf.hardware.ceilings.part import Part
 from tfperf.start_up_noise import START_UP_NOISE
 
 __all__ = ["CeilingProcess"]
@@ -23,7 +23,7 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 
 
 class CeilingProcess:
-    """`python -m tfperf.hardware.ceiling_worker`; it and all that it started end with this object's `with` block."""
+    """`python -m tfperf.hardware.ceilings.worker`; it and all that it started end with this object's `with` block."""
 
     def __init__(self, threads: int, quick: bool, deadline: float, tell: Callable[[str], None]) -> None:
         """Start it; it loads TensorFlow and compiles, and measures nothing yet.
@@ -39,7 +39,7 @@ class CeilingProcess:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         words = "quick" if quick else "full"
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tfperf.hardware.ceiling_worker", str(threads), words, str(os.getpid())],
+            [sys.executable, "-P", "-m", "tfperf.hardware.ceilings.worker", str(threads), words, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from tfperf.caching import cache_folder
 from tfperf.cores import usable_cores
-from tfperf.hardware.ceiling_part import Part
-from tfperf.hardware.ceiling_process import CeilingProcess
 from tfperf.hardware.ceilings import Ceilings, thread_words
-from tfperf.hardware.disk import read_disk
+from tfperf.hardware.ceilings.disk import read_disk
+from tfperf.hardware.ceilings.loopback import measure_loopback
+from tfperf.hardware.ceilings.part import Part
+from tfperf.hardware.ceilings.process import CeilingProcess
 from tfperf.hardware.keeping import keeping
-from tfperf.hardware.loopback import measure_loopback
 from tfperf.hardware.repeating import Repeats, doubts_about
 
 __all__ = ["ceilings_of_this_machine", "measure_ceilings"]

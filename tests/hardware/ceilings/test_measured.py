@@ -10,14 +10,14 @@ import pytest
 
 from tfperf.cores import usable_cores
 from tfperf.errors import HardwareError
-from tfperf.hardware.ceiling_process import CeilingProcess
-from tfperf.hardware.measuring_ceilings import measure_ceilings
+from tfperf.hardware.ceilings.measuring import measure_ceilings
+from tfperf.hardware.ceilings.process import CeilingProcess
 
 DEADLINE = 240
 """Seconds; what is waited for takes ten."""
 
 PARENT = """
-from tfperf.hardware.ceiling_process import CeilingProcess
+from tfperf.hardware.ceilings.process import CeilingProcess
 with CeilingProcess(1, True, 600, lambda _: None) as process:
     print(process._process.pid, flush=True)
     process.wait_until_ready()
@@ -114,7 +114,7 @@ def test_without_a_number_it_is_one_and_all_cores(monkeypatch):
             asked.append(threads)
             raise HardwareError("enough")
 
-    monkeypatch.setattr("tfperf.hardware.measuring_ceilings.CeilingProcess", Asked)
+    monkeypatch.setattr("tfperf.hardware.ceilings.measuring.CeilingProcess", Asked)
     for threads, wanted in ((None, usable_cores()), ([1, 3], 3)):
         with pytest.raises(HardwareError, match="enough"):
             measure_ceilings(threads)

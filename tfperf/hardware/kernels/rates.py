@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from tfperf.hardware.keeping import keeping
-from tfperf.hardware.kernel_kinds import Kind, Spot
+from tfperf.hardware.kernels.kinds import Kind, Spot
 from tfperf.measure.value import Name, Value
 
 __all__ = ["KernelRates", "KernelTable"]
@@ -50,7 +50,7 @@ class KernelRates:
             tell: is told what is being measured.
             fresh: measure again what is kept.
         """
-        from tfperf.hardware.kernel_bench import FAMILIES, kernel_seconds
+        from tfperf.hardware.kernels.bench import FAMILIES, kernel_seconds
 
         self.threads = threads
         self._families = FAMILIES

@@ -8,8 +8,8 @@ import tensorflow as tf
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 
 from tfperf.errors import HardwareError
-from tfperf.hardware.operation_flops import flops_of, is_product
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.operation_flops import flops_of, is_product
+from tfperf.hardware.counting.work import Work
 
 __all__ = ["VIEWS", "graph_work", "work_of"]
 

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.exports.servable import Servable
-from tfperf.hardware.graph_work import graph_work
-from tfperf.hardware.hlo_work import hlo_work
-from tfperf.hardware.tracing import forward_pass, program_of, training_pass
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.graph_work import graph_work
+from tfperf.hardware.counting.hlo_work import hlo_work
+from tfperf.hardware.counting.tracing import forward_pass, program_of, training_pass
+from tfperf.hardware.counting.work import Work
 from tfperf.nets import get_net
 
 BATCHES = (1, 64)

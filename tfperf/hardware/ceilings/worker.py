@@ -1,4 +1,4 @@
-"""The process that measures ceilings with one number of threads: `python -m tfperf.hardware.ceiling_worker`.
+"""The process that measures ceilings with one number of threads: `python -m tfperf.hardware.ceilings.worker`.
 
 Its arguments are that number, "quick" or "full", and the number of the process that started it, with which it ends.
 On standard output it writes lines of JSON: {"doing": words} as it goes on, {"ready": true} when it waits for a line on
@@ -19,8 +19,8 @@ from typing import Any
 
 import psutil
 
-from tfperf.hardware.ceiling_part import Part
 from tfperf.hardware.ceilings import Bandwidth, CallCost, ConvolutionRate, ProductRate, Refusal
+from tfperf.hardware.ceilings.part import Part
 from tfperf.hardware.repeating import Sample, Work, in_turns, on_change
 from tfperf.measure import Environment
 from tfperf.measure.devices import device_synchronizer
@@ -93,8 +93,8 @@ def measure_part(threads: int, quick: bool, begin: Callable[[], None], on_step: 
     on_step("TensorFlow starts")
     import tensorflow as tf
 
-    from tfperf.hardware.ceiling_cases import Case, cases
-    from tfperf.hardware.looping import Loop
+    from tfperf.hardware.ceilings.cases import Case, cases
+    from tfperf.hardware.ceilings.looping import Loop
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tfperf.hardware import measuring_ceilings
-from tfperf.hardware.ceilings import Ceilings, ProductRate
+from tfperf.hardware.ceilings import Ceilings, ProductRate, measuring
+from tfperf.hardware.ceilings.measuring import ceilings_of_this_machine
 from tfperf.hardware.keeping import keeping, machine_key
-from tfperf.hardware.measuring_ceilings import ceilings_of_this_machine
 from tfperf.measure import Environment
 
 HERE = Environment.here()
@@ -72,7 +71,7 @@ def measured(monkeypatch):
         asked.append(quick)
         return made_up(1e11 * len(asked), quick)
 
-    monkeypatch.setattr(measuring_ceilings, "measure_ceilings", measure_ceilings)
+    monkeypatch.setattr(measuring, "measure_ceilings", measure_ceilings)
     return asked
 
 

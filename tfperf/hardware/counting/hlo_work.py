@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfperf.errors import HardwareError
-from tfperf.hardware.hlo_text import Array, Instruction, Program
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.hlo_text import Array, Instruction, Program
+from tfperf.hardware.counting.work import Work
 
 __all__ = ["hlo_work"]
 

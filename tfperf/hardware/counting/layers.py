@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.work import Work
 
 __all__ = ["OUTSIDE", "by_layer", "layer_of"]
 

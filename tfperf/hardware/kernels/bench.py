@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfperf.hardware.kernel_kinds import ACTIVATIONS, FEW_CHANNELS, Kind
-from tfperf.hardware.ran import Traced
+from tfperf.hardware.kernels.kinds import ACTIVATIONS, FEW_CHANNELS, Kind
+from tfperf.hardware.kernels.ran import Traced
 
 __all__ = ["FAMILIES", "Family", "kernel_seconds"]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.hardware.kernel_kinds import Kind, Spot
-from tfperf.hardware.kernel_rates import MOST_WORK, KernelRates
+from tfperf.hardware.kernels.kinds import Kind, Spot
+from tfperf.hardware.kernels.rates import MOST_WORK, KernelRates
 
 RELU = Kind("pointwise", "Relu", "float32", ("1",))
 PRODUCT = Kind("matrix", "MatMul", "float32")

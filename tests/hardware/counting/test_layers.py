@@ -2,8 +2,8 @@
 
 import pytest
 
-from tfperf.hardware.layers import OUTSIDE, by_layer, layer_of
-from tfperf.hardware.work import Work
+from tfperf.hardware.counting.layers import OUTSIDE, by_layer, layer_of
+from tfperf.hardware.counting.work import Work
 
 LAYERS = ("hidden", "hidden_1", "block2_attention", "logits")
 

@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.exports.servable import Servable
-from tfperf.hardware.graph_work import work_of
-from tfperf.hardware.kernel_bench import FAMILIES, kernel_seconds
-from tfperf.hardware.kernel_kinds import Kind, Spot, place_of
-from tfperf.hardware.ran import Ran, Traced
-from tfperf.hardware.tracing import forward_pass, training_pass
+from tfperf.hardware.counting.graph_work import work_of
+from tfperf.hardware.counting.tracing import forward_pass, training_pass
+from tfperf.hardware.kernels.bench import FAMILIES, kernel_seconds
+from tfperf.hardware.kernels.kinds import Kind, Spot, place_of
+from tfperf.hardware.kernels.ran import Ran, Traced
 
 
 def ran(function, *arrays, rewritten=True):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfperf.hardware.operation_flops import ELEMENTWISE, REDUCTIONS
+from tfperf.hardware.counting.operation_flops import ELEMENTWISE, REDUCTIONS
 
 __all__ = ["ACTIVATIONS", "FEW_CHANNELS", "Kind", "Spot", "place_of"]
 

@@ -1,0 +1,13 @@
+"""What this machine can give, measured through TensorFlow; importing the figures does not load it."""
+
+from tfperf.hardware.ceilings.figures import (
+    Bandwidth,
+    CallCost,
+    Ceilings,
+    ConvolutionRate,
+    ProductRate,
+    Refusal,
+    thread_words,
+)
+
+__all__ = ["Bandwidth", "CallCost", "Ceilings", "ConvolutionRate", "ProductRate", "Refusal", "thread_words"]
