@@ -6,7 +6,9 @@ from tfperf.engines.turns import InTurns, Turns
 from tfperf.measure.memory import MemoryPeak
 from tfperf.measure.sampling import TimesItself
 
-SETTLING_CALLS = 10
+SETTLING = [1, 2, 4, 3]
+"""Calls of a millisecond, more and more, that are done in about 10."""
+
 PEAK = MemoryPeak(resident=2, resident_before=1, device=None, of_whole_process=False)
 
 
@@ -23,8 +25,8 @@ class Remembers:
 
     def timed(self, calls):
         self.told.append((self.name, calls))
-        self.clock.milliseconds += 1
-        return 0.25
+        self.clock.milliseconds += calls
+        return calls / 1000
 
     def memory(self):
         self.told.append((self.name, "memory"))
@@ -56,7 +58,7 @@ def works(told, monkeypatch):
             turns,
             lambda: told.append((name, "rests")),
             lambda: told.append((name, "wakes")),
-            settling_seconds=(SETTLING_CALLS - 0.5) / 1000,
+            settling_seconds=0.0095,
         )
 
     return made("a"), made("b")
@@ -68,23 +70,29 @@ def without_settling(told):
 
 def test_one_rests_when_another_is_asked_and_not_before(works, told):
     a, b = works
-    assert a.timed(7) == 0.25
-    assert a.timed(7) == 0.25
+    assert a.timed(7) == 0.007
+    assert a.timed(7) == 0.007
     a()
     assert b.memory() == PEAK
-    assert b.timed(7) == 0.25
-    assert a.timed(7) == 0.25
+    assert b.timed(7) == 0.007
+    assert a.timed(7) == 0.007
     turn_of_a = [("a", "wakes"), ("a", 7), ("a", 7), ("a", "called"), ("a", "rests")]
     turn_of_b = [("b", "wakes"), ("b", "memory"), ("b", 7), ("b", "rests")]
     assert without_settling(told) == [*turn_of_a, *turn_of_b, ("a", "wakes"), ("a", 7)]
+
+
+def test_a_call_that_settling_has_done_is_not_done_again(works, told):
+    a, b = works
+    for work in (a, a, b):
+        work()
+    assert [one for one in told if one[1] == "called"] == [("a", "called")]
 
 
 def test_each_turn_begins_with_calls_that_nobody_times(works, told):
     a, b = works
     for work in (a, a, b, a):
         work.timed(7)
-    settling = [2**one for one in range(SETTLING_CALLS)]
-    for name, calls in {"a": [*settling, 7, 7, *settling, 7], "b": [*settling, 7]}.items():
+    for name, calls in {"a": [*SETTLING, 7, 7, *SETTLING, 7], "b": [*SETTLING, 7]}.items():
         assert [times for who, times in told if who == name and isinstance(times, int)] == calls
 
 

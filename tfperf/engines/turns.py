@@ -1,5 +1,6 @@
 """Work of several processes in turns: one of them runs, and is as fast as if it were alone; the others stand still."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,15 +21,16 @@ class Turns:
         """Nobody's."""
         self._turn: InTurns | None = None
 
-    def take(self, work: "InTurns") -> None:
-        """Have what runs now stand still, and this go on."""
+    def take(self, work: "InTurns") -> bool:
+        """Have what runs now stand still, and this go on; whether it stood still."""
         if self._turn is work:
-            return
+            return False
         if self._turn is not None:
             self._turn.rest()
         self._turn = work
         work.wake()
         work.settle()
+        return True
 
 
 class InTurns:
@@ -53,9 +55,9 @@ class InTurns:
         self._settling_seconds = settling_seconds
 
     def __call__(self) -> None:
-        """Call it once."""
-        self._turns.take(self)
-        self._work()
+        """Call it once; settling has done so, where it stood still."""
+        if not self._turns.take(self):
+            self._work()
 
     def timed(self, calls: int) -> float:
         """Seconds of so many calls together, as the process has measured them."""
@@ -76,6 +78,7 @@ class InTurns:
     def settle(self) -> None:
         """Call it, more and more often, until its threads are where they stay."""
         until, calls = time.monotonic() + self._settling_seconds, 1
-        while time.monotonic() < until:
-            self._work.timed(calls)
-            calls *= 2
+        while calls:
+            seconds = float(self._work.timed(calls)) / calls
+            left = until - time.monotonic()
+            calls = min(2 * calls, math.ceil(left / seconds)) if left > 0 and seconds > 0 else 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tfperf.engines.catalog import Engine, find_engine
-from tfperf.engines.plan import Plan
+from tfperf.engines.plan import Plan, Precision
 from tfperf.search.space import Space
 
 __all__ = ["Champions"]
@@ -35,7 +35,12 @@ still be tried with other settings of it: no setting has made so much more of on
 
 GAIN = {"threads": 2.0, "batch": 3.0, "precision": 4.0, "transformations": 1.6}
 """Part of a plan -> how many times slower than the best a kind may be, both with all that was found, and still be tried
-with other settings of it: more no setting has gained. The narrowest numbers have a quarter of float32's bytes."""
+with other settings of it: more no setting has gained. The narrowest numbers have a quarter of float32's bytes, which
+is what counts for a precision that nothing was seen in yet."""
+
+MORE = 1.5
+"""Times as much as one kind gained by a precision, another may gain by it: int8 made LiteRT six times as fast on one
+net, where by their bytes alone it would be four, and nothing faster on another."""
 
 LEADING = 1.1
 """A plan so near to the best is changed as the best is: one look may be that wrong."""
@@ -71,7 +76,7 @@ class Champions:
         """
         if plans := self._new(self._firsts_of_kinds()):
             return sorted(plans, key=lambda plan: plan.batch is None)  # what is compiled ahead takes longest
-        for kind in sorted(self._kinds(), key=self._behind_now):  # the best first: what it gains spares others a look
+        for kind in sorted(self._kinds(), key=self._promise):  # the best first: what it gains spares others a look
             for part in GAIN:
                 if plans := self._new(self._changes(kind, part)):
                     return plans
@@ -97,6 +102,9 @@ class Champions:
             return "a call of a tf.function from Python takes longer than the best of all"
         if plan.engine != champion.engine and behind > SIBLING:
             return f"{champion} has the same kernels, and takes {behind:.1f}x as long as the best of all"
+        needed, gain = self._gain_needed(kind), self._gain_by(plan.precision)
+        if plan.precision != champion.precision and needed > gain:
+            return f"in {plan.precision} {kind} would have to be {needed:.1f}x as fast; it gains {gain:.1f}x at most"
         if (now := self._behind_now(kind)) > min(GAIN.values()):
             return f"{champion} has the same kernels, and takes {now:.1f}x as long as the best of all"
         if plan.engine != champion.engine:
@@ -123,7 +131,8 @@ class Champions:
 
     def _changes(self, kind: str, part: str) -> Iterator[Plan]:
         """The champions of a kind, if it is near enough to the best, with another setting of one part."""
-        if self._behind(kind) <= BEHIND.get(part, float("inf")) and self._behind_now(kind) <= GAIN[part]:
+        near = part == "precision" or self._behind_now(kind) <= GAIN[part]
+        if near and self._behind(kind) <= BEHIND.get(part, float("inf")):
             for leader in self._leaders(kind):
                 yield from self._settings(leader, part)
 
@@ -135,7 +144,7 @@ class Champions:
             yield from (_with(plan, batch=one) for one in _beside(question.batches, plan.batch))
         elif part == "precision":
             for precision in self._space.precisions(engine):
-                if not (self._space.question.is_timed and self._space.converts_to_float32(engine, precision)):
+                if self._gain_needed(_kind(engine)) <= self._gain_by(precision) and self._may_run(engine, precision):
                     yield _with(plan, precision=precision)
         elif part == "transformations":
             for changes in self._space.transformations(engine):
@@ -217,6 +226,37 @@ class Champions:
         champion = self._champion(kind)
         return self._cost_of(champion) / best if champion is not None and best > 0 else float("inf")
 
+    def _promise(self, kind: str) -> float:
+        """How many times the best of all a kind would be, with the most that a precision may still gain it."""
+        seen = {plan.precision for plan in self._seen if self._kind_of(plan) == kind}
+        left = {one for engine in self._of_kind(kind) for one in self._space.precisions(engine)} - seen
+        return self._behind_now(kind) / max([1.0, *map(self._gain_by, left)])
+
+    def _may_run(self, engine: Engine, precision: Precision) -> bool:
+        """Whether an engine may do better in a precision: not if it converts, nor if what was looked at did not run."""
+        if self._space.question.is_timed and self._space.converts_to_float32(engine, precision):
+            return False
+        costs = [self._cost_of(one) for one in self._seen if (one.engine, one.precision) == (engine.name, precision)]
+        return not costs or min(costs) < float("inf")
+
+    def _gain_needed(self, kind: str) -> float:
+        """How many times as fast a kind must become to be the best, from what it is without any change."""
+        best = min(map(self._cost_of, self._seen), default=float("inf"))
+        return self._plain_cost_of(kind) / best if 0 < best < float("inf") else 1.0
+
+    def _gain_by(self, precision: str) -> float:
+        """What a precision may gain: more than it did where it was seen; if nowhere, what its bytes may."""
+        gains = []
+        for kind in self._kinds():
+            found = [self._cost_of(plan) for plan in self._by_cost(kind) if plan.precision == precision]
+            if found and min(found) > 0 and precision not in self._first_precisions(kind):
+                gains.append(self._plain_cost_of(kind) / min(found))
+        return MORE * max(gains) if gains else GAIN["precision"]
+
+    def _first_precisions(self, kind: str) -> set[str]:
+        """With which engines of a kind are looked at first."""
+        return {one for engine in self._of_kind(kind) for one in self._space.precisions(engine)[:1]}
+
     def _asked(self, plan: Plan) -> bool:
         """Whether a plan is in the space: the defaults may not be."""
         engines = [one for one in self._space.engines if one.name == plan.engine]
@@ -237,13 +277,15 @@ class Champions:
         ]
         return min(map(self._cost_of, plans), default=float("inf"))
 
+    def _plain_cost_of(self, kind: str) -> float:
+        """The same of all engines of a kind."""
+        engines = [engine.name for engine in self._space.engines if _kind(engine) == kind]
+        return min(map(self._plain_cost, engines), default=float("inf"))
+
     def _behind(self, kind: str) -> float:
         """How many times the best of all, each without precision or transformations changed."""
-        of_kind = dict.fromkeys(self._kinds(), float("inf"))
-        for engine in self._space.engines:
-            of_kind[_kind(engine)] = min(of_kind[_kind(engine)], self._plain_cost(engine.name))
-        best = min(of_kind.values(), default=float("inf"))
-        return of_kind[kind] / best if best < float("inf") else float("inf")
+        best = min(map(self._plain_cost_of, self._kinds()), default=float("inf"))
+        return self._plain_cost_of(kind) / best if best < float("inf") else float("inf")
 
 
 def _kind(engine: Engine) -> str:
