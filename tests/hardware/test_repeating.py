@@ -62,7 +62,7 @@ def test_what_never_agrees_is_a_doubt_that_names_the_worst():
     machine = Machine()
     works = [machine.work("a", 1.0, 1.2, 1.4, 1.6), machine.work("b", 1.0, 2.0, 3.0, 4.0), machine.work("c", 1.0)]
     found = in_turns(works, 1.0, clock=machine.clock)
-    assert [len(one.passes) for one in found] == [4, 4, 2]
+    assert [len(one.passes) for one in found] == [6, 6, 2]
     (doubt,) = doubts_about(found)
     assert "2 of 3 figures" in doubt.words
     assert "least for b (100%)" in doubt.words
@@ -72,6 +72,13 @@ def test_when_the_time_is_up_no_third_pass_begins():
     machine = Machine()
     found = in_turns([machine.work("a", 1.0, 2.0, 3.0)], 1.0, time_limit=5.0, clock=machine.clock)
     assert found[0].passes == (1.0, 2.0)
+
+
+def test_where_time_is_short_the_first_is_taken_again_and_the_last_is_not():
+    machine = Machine()
+    works = [machine.work("a", 1.0, 2.0, 3.0, 4.0), machine.work("b", 1.0, 2.0, 3.0, 4.0)]
+    found = in_turns(works, 1.0, time_limit=31.0, clock=machine.clock)  # two passes over both take 30 s
+    assert [len(one.passes) for one in found] == [3, 2]
 
 
 def test_long_samples_are_few_and_short_ones_many():

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from tfperf.cli.quiet import load_tensorflow
-
 __all__ = ["register"]
 
 
@@ -23,7 +21,7 @@ def register(app: typer.Typer) -> None:
         quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and samples, in half the time.")] = False,
         threads: Annotated[
             str | None,
-            typer.Option(metavar="NUMBERS", help="As 1,4; measured now, not kept. Left out: 1, and all cores."),
+            typer.Option(metavar="NUMBERS", help="As 2,4, beside 1; measured now, not kept. Left out: all cores."),
         ] = None,
     ) -> None:
         """Measure what this machine can give: arithmetic, memory, calls, disk, loopback; and the latency ladder."""
@@ -36,7 +34,6 @@ def register(app: typer.Typer) -> None:
             raise typer.BadParameter(f"--json: {reason}")
         if plot is not None:
             check_plot_path(plot)
-        load_tensorflow()
         from rich.console import Console
 
         from tfperf.cli.steps import Steps

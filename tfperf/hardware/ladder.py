@@ -18,7 +18,7 @@ from tfperf.cores import usable_cores
 from tfperf.errors import HardwareError
 from tfperf.hardware.caches import Cache, data_caches
 from tfperf.hardware.keeping import keeping
-from tfperf.hardware.repeating import Sample, Work, doubts_about, in_turns, on_change
+from tfperf.hardware.repeating import Repeats, Sample, Work, doubts_about, in_turns, on_change
 from tfperf.measure import Doubt, Environment
 from tfperf.measure.value import Value
 
@@ -36,6 +36,9 @@ NUMBER = 8
 SMALLEST, LARGEST = 16 * 2**10, 256 * 2**20
 """Bytes of the working sets, in powers of two; with --quick of four."""
 
+PAGE = 4096
+"""Bytes."""
+
 APART = 256
 """Bytes between two counters that surely share no line, nor a pair of lines that is fetched together."""
 
@@ -44,7 +47,10 @@ VECTOR_NUMBERS = 2048
 
 SAMPLE_SECONDS = 2e-3
 
-SHARING_SAMPLES = 21
+SHARING_SAMPLES, SHARING_PASSES = 21, 5
+
+TIME_LIMIT = 10.0
+"""Seconds after which figures that do not agree are not measured again."""
 
 
 class Access(Value):
@@ -121,12 +127,19 @@ def measure_ladder(quick: bool = False, on_step: Callable[[str], None] = lambda 
     works += [Work(_name("random", size), functools.partial(_chasing, loops.chase, size)) for size in sizes]
     works += [Work(_name("burst", size), functools.partial(_reading, loops.total, size)) for size in sizes]
     tell = on_change(on_step, lambda name: f"latency ladder: {name.partition(',')[0]}")
-    repeats = in_turns(works, seconds, on_turn=tell)
+    repeats = in_turns(works, seconds, time_limit=TIME_LIMIT, on_turn=tell)
     found = {one.name: one.seconds for one in repeats}
     on_step("latency ladder: two threads on one line")
     counting: dict[Literal["plain", "atomic"], Any] = {}
     if usable_cores() > 1:
         counting = {"plain": loops.count, "atomic": loops.count_at_once}
+    shared = {
+        (way, apart): Repeats(
+            f"two threads, {way}, {apart} bytes apart", tuple(_sharing(count, apart) for _ in range(SHARING_PASSES))
+        )
+        for way, count in counting.items()
+        for apart in (NUMBER, APART)
+    }
     return Ladder(
         environment=Environment.here(),
         quick=quick,
@@ -140,12 +153,12 @@ def measure_ladder(quick: bool = False, on_step: Callable[[str], None] = lambda 
             for size in sizes
         ),
         sharing=tuple(
-            Sharing(way=way, same_line_seconds=_sharing(count, NUMBER), own_line_seconds=_sharing(count, APART))
-            for way, count in counting.items()
+            Sharing(way=way, same_line_seconds=shared[way, NUMBER].seconds, own_line_seconds=shared[way, APART].seconds)
+            for way in counting
         ),
         scalar_seconds=found["float32, one by one"],
         vector_seconds=found["float32, in vectors"],
-        doubts=doubts_about(repeats),
+        doubts=doubts_about([*repeats, *shared.values()]),
     )
 
 
@@ -205,16 +218,36 @@ def _chasing(chase: Any, size: int) -> Sample:
 
 
 def _reading(total: Any, size: int) -> Sample:
-    numbers = np.ones(size // NUMBER, np.int64)
+    numbers = _from_a_line_on(size).view(np.int64)
+    numbers[:] = 1
     passes = _calls(lambda passes: total(numbers, passes))
     return lambda: _seconds(lambda: total(numbers, passes)) / passes / len(numbers)
 
 
 def _scaling(loop: Any) -> Sample:
-    x, y = np.ones(VECTOR_NUMBERS, np.float32), np.zeros(VECTOR_NUMBERS, np.float32)
+    x, y = _beside_each_other(VECTOR_NUMBERS)
     factor = np.float32(0.5)
     passes = _calls(lambda passes: loop(x, y, factor, passes))
     return lambda: _seconds(lambda: loop(x, y, factor, passes)) / passes / VECTOR_NUMBERS
+
+
+def _beside_each_other(numbers: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Ones and zeros, (numbers,) each, that begin where a line does, in different places of a page.
+
+    The loop would take longer where one is stored while the other is read in the same place of another page.
+    """
+    size = 4 * numbers
+    room = _from_a_line_on(2 * size + PAGE // 2)
+    x, y = room[:size].view(np.float32), room[-size:].view(np.float32)
+    x[:] = 1
+    return x, y
+
+
+def _from_a_line_on(size: int) -> NDArray[np.uint8]:
+    """Zeros, (size,), that begin where a cache line does: vectors that cross lines take up to twice as long."""
+    room = np.zeros(size + LINE, np.uint8)
+    first = -room.ctypes.data % LINE
+    return room[first : first + size]
 
 
 def _sharing(count: Any, apart: int) -> float:

@@ -11,13 +11,14 @@ from tfperf.measure.value import Value
 __all__ = ["Machine"]
 
 FORMAT: Literal["tfperf hardware"] = "tfperf hardware"
-VERSION: Literal[1] = 1
+VERSION: Literal[2] = 2
+"""It rises with that of its parts."""
 
 
 class Machine(Value):
     """What a machine can give, and how far its memory is. Immutable."""
 
     format: Literal["tfperf hardware"] = FORMAT
-    version: Literal[1] = VERSION
+    version: Literal[2] = VERSION
     ceilings: Ceilings
     ladder: Ladder | None = Field(description="None: Numba, which compiles its loops, was missing")

@@ -15,7 +15,7 @@ AGREEMENT = 0.05
 PASSES = 2
 """Over all work, one after the other, so that a disturbance of some seconds falls on one of them only."""
 
-MOST_PASSES = 4
+MOST_PASSES = 6
 """Over work whose passes do not agree."""
 
 FEWEST_SAMPLES = 5
@@ -64,9 +64,10 @@ def in_turns(
     clock: Clock = wall_clock,
     on_turn: Callable[[str], None] = lambda _: None,
 ) -> list[Repeats]:
-    """Time all works twice, in turns; those whose passes differ by more than 5 % again, up to four times in all.
+    """Time all works twice, in turns; those whose passes differ by more than 5 % again, up to six times in all.
 
     Args:
+        works: those that matter most first, as they are where the time limit leaves some out.
         seconds: of sampling, for each work in each pass; five samples are taken even if they last longer.
         time_limit: seconds after which no work is taken up a third time.
         on_turn: is told the name of each work that is taken up.

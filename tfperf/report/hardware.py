@@ -11,7 +11,7 @@ from rich.table import Table
 from tfperf.errors import ResultFileError
 from tfperf.files import writing_whole
 from tfperf.hardware.caches import Cache
-from tfperf.hardware.ceilings import Ceilings, ConvolutionRate, ProductRate, thread_words
+from tfperf.hardware.ceilings import Ceilings, thread_words
 from tfperf.hardware.ladder import Ladder
 from tfperf.measure.words import format_bytes, format_seconds
 from tfperf.report.tables import bare_table, with_notes
@@ -32,19 +32,12 @@ COLOURS = ("#2a6f97", "#c2570c", "#2e7d4f", "#7b4d94", "#b03a48", "#8a6d00")
 
 
 def arithmetic_table(ceilings: Ceilings) -> Table:
-    """One row for each type and operation: the best rate that was measured, and at which size, by threads."""
+    """One row for each type: the rate of its fastest product, by threads."""
     table = bare_table("", *(thread_words(count) for count in ceilings.threads))
-    kinds = dict.fromkeys(one.dtype for one in ceilings.products)
-    for dtype in kinds:
-        whole = [one for one in ceilings.products if one.dtype == dtype and one.rows is None]
-        words = f"{dtype} products{' (XLA)' if any(one.compiled for one in whole) else ''}"
-        table.add_row(escape(words), *_best(whole, ceilings.threads))
-        for rows in sorted({one.rows for one in ceilings.products if one.dtype == dtype and one.rows}):
-            thin = [one for one in ceilings.products if one.dtype == dtype and one.rows == rows]
-            table.add_row(escape(f"  with {rows} row{'s' * (rows > 1)}"), *_best(thin, ceilings.threads))
-        for kernel in sorted({one.kernel for one in ceilings.convolutions if one.dtype == dtype}):
-            found = [one for one in ceilings.convolutions if one.dtype == dtype and one.kernel == kernel]
-            table.add_row(escape(f"  convolutions {kernel} x {kernel}"), *_best(found, ceilings.threads))
+    for dtype, rates in _peaks(ceilings).items():
+        by = " (XLA)" if any(one.compiled for one in ceilings.products if one.dtype == dtype) else ""
+        words = ["" if rate is None else f"{rate / GIGA:,.0f} G" for rate in rates]
+        table.add_row(escape(f"{dtype} products{by}"), *words)
     table.title, table.title_justify, table.title_style = f"Arithmetic, {ceilings.device}, at best", "left", "bold"
     refused = [f"{one.name}: {one.reason}" for one in ceilings.refusals]
     return with_notes(table, ["G: 10^9 operations a second; in float types FLOPs", *refused], [])
@@ -108,7 +101,7 @@ def ladder_table(ladder: Ladder) -> Table:
 
 
 def write_ceilings_plot(path: Path, ceilings: Ceilings, caches: Sequence[Cache]) -> None:
-    """Draw bandwidth over working set, and products over size, as the file's ending says: .svg or .png.
+    """Draw bandwidth over working set, and the fastest products, as the file's ending says: .svg or .png.
 
     Raises:
         ResultFileError: the file cannot be written there.
@@ -167,46 +160,34 @@ def _draw_bandwidths(axes: Axes, ceilings: Ceilings, caches: Sequence[Cache]) ->
 
 
 def _draw_products(axes: Axes, ceilings: Ceilings) -> None:
-    for dtype, colour in zip(dict.fromkeys(one.dtype for one in ceilings.products), COLOURS, strict=False):
-        for count, style in zip(ceilings.threads, ("o-", "s--", "^:", "v-."), strict=False):
-            points = sorted(
-                (one.size, one.flops_per_second / GIGA)
-                for one in ceilings.products
-                if (one.dtype, one.threads, one.rows) == (dtype, count, None)
-            )
-            if points:
-                label = f"{dtype}, {thread_words(count)}"
-                axes.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=4)
-    axes.set_xscale("log", base=2)
-    sizes = sorted({one.size for one in ceilings.products if one.rows is None})
-    axes.set_xticks(sizes, [str(size) for size in sizes])
-    axes.set_xlabel("n, of a product n x n by n x n")
-    axes.set_ylim(bottom=0)
+    """A group of bars for each type, a bar for each number of threads."""
+    peaks, counts = _peaks(ceilings), ceilings.threads
+    width = 0.8 / len(counts)
+    for number, (count, colour) in enumerate(zip(counts, COLOURS, strict=False)):
+        places = [group + (number - (len(counts) - 1) / 2) * width for group in range(len(peaks))]
+        heights = [(rates[number] or 0.0) / GIGA for rates in peaks.values()]
+        bars = axes.bar(places, heights, width * 0.9, color=colour, label=thread_words(count))
+        axes.bar_label(bars, [f"{height:,.0f}" if height else "" for height in heights], padding=2, fontsize="small")
+    axes.set_xticks(range(len(peaks)), list(peaks))
     axes.set_ylabel("10^9 operations a second")
-    _finish(axes, "Matrix products")
+    _finish(axes, "Matrix products, at best")
+
+
+def _peaks(ceilings: Ceilings) -> dict[str, list[float | None]]:
+    """By type the rates of the fastest products, one for each number of threads; None: not measured."""
+    measured = dict.fromkeys((one.dtype, one.threads) for one in ceilings.products)
+    return {
+        dtype: [ceilings.peak(dtype, count) if (dtype, count) in measured else None for count in ceilings.threads]
+        for dtype in dict.fromkeys(one.dtype for one in ceilings.products)
+    }
 
 
 def _finish(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left")
     axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(fontsize="small")
-
-
-def _best(rates: Sequence[ProductRate] | Sequence[ConvolutionRate], threads: Sequence[int]) -> list[str]:
-    """The best rate of each number of threads, with its size."""
-    words = []
-    for count in threads:
-        found = [one for one in rates if one.threads == count]
-        best = max(found, key=lambda one: one.flops_per_second, default=None)
-        words.append("" if best is None else f"{best.flops_per_second / GIGA:,.0f} G at {_size(best)}")
-    return words
-
-
-def _size(rate: ProductRate | ConvolutionRate) -> str:
-    if isinstance(rate, ConvolutionRate):
-        return f"{rate.channels} channels, {rate.positions} positions"
-    return str(rate.size)
 
 
 def _place(size: int, caches: Sequence[Cache]) -> str:

@@ -1,5 +1,7 @@
 """Measurements are kept for a machine and its versions, and for no other."""
 
+import json
+
 import pytest
 
 from tfperf.hardware.ceilings import Ceilings, ProductRate, measuring
@@ -15,7 +17,6 @@ def made_up(rate=1e11, quick=False):
         environment=HERE,
         quick=quick,
         products=(ProductRate(dtype="float32", threads=1, size=64, flops_per_second=rate),),
-        convolutions=(),
         bandwidths=(),
         calls=(),
         disk_read_bytes_per_second=None,
@@ -100,6 +101,16 @@ def test_a_file_that_is_damaged_is_measured_again(measured, tmp_path):
     ceilings_of_this_machine(tmp_path)
     assert len(measured) == 2
     assert keeping(tmp_path, "ceilings", Ceilings).kept() is not None
+
+
+def test_what_an_older_version_kept_is_measured_again(measured, tmp_path):
+    ceilings_of_this_machine(tmp_path)
+    (file,) = tmp_path.iterdir()
+    older = json.loads(file.read_text()) | {"version": 1, "convolutions": []}
+    file.write_text(json.dumps(older))
+    ceilings_of_this_machine(tmp_path)
+    assert len(measured) == 2
+    assert "convolutions" not in json.loads(file.read_text())
 
 
 def test_where_nothing_can_be_kept_it_is_measured_all_the_same(measured, tmp_path):

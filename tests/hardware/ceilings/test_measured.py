@@ -11,14 +11,18 @@ import pytest
 from tfperf.cores import usable_cores
 from tfperf.errors import HardwareError
 from tfperf.hardware.ceilings.measuring import measure_ceilings
+from tfperf.hardware.ceilings.part import Order
 from tfperf.hardware.ceilings.process import CeilingProcess
 
 DEADLINE = 240
 """Seconds; what is waited for takes ten."""
 
+QUICK = Order(threads=1, quick=True)
+
 PARENT = """
+from tfperf.hardware.ceilings.part import Order
 from tfperf.hardware.ceilings.process import CeilingProcess
-with CeilingProcess(1, True, 600, lambda _: None) as process:
+with CeilingProcess(Order(threads=1, quick=True), 600, lambda _: None) as process:
     print(process._process.pid, flush=True)
     process.wait_until_ready()
     print("ready", flush=True)
@@ -42,8 +46,6 @@ def test_a_quick_measurement_has_every_figure(ceilings, told):
     assert ceilings.threads == (1,)
     for dtype in ("float32", "bfloat16"):
         assert ceilings.peak(dtype, 1) > 1e8
-        assert ceilings.convolution_rate(3, 64, 784, dtype, 1) > 1e7
-        assert ceilings.product_rate(1, 256, 256, dtype, 1) > 1e7
     for kind in ("pointwise", "weights"):
         assert ceilings.bandwidth(2**22, 1, kind) > 1e8
     assert 0 < ceilings.call("python call") < ceilings.call("eager op") < ceilings.call("tf.function call")
@@ -69,14 +71,14 @@ def test_the_doubts_tell_of_passes_that_disagree(ceilings):
 
 
 def test_a_process_that_is_late_is_ended():
-    with CeilingProcess(1, True, 0.2, lambda _: None) as process:
+    with CeilingProcess(QUICK, 0.2, lambda _: None) as process:
         with pytest.raises(HardwareError, match=r"within 0\.2 s"):
             process.wait_until_ready()
         assert not psutil.pid_exists(process._process.pid)
 
 
 def test_a_process_that_dies_is_told_in_one_line():
-    with CeilingProcess(1, True, DEADLINE, lambda _: None) as process:
+    with CeilingProcess(QUICK, DEADLINE, lambda _: None) as process:
         os.kill(process._process.pid, signal.SIGKILL)
         with pytest.raises(HardwareError, match="was killed by signal 9") as told:
             process.wait_until_ready()
@@ -84,7 +86,7 @@ def test_a_process_that_dies_is_told_in_one_line():
 
 
 def test_it_ends_with_the_block_that_started_it():
-    with pytest.raises(KeyboardInterrupt), CeilingProcess(1, True, DEADLINE, lambda _: None) as process:
+    with pytest.raises(KeyboardInterrupt), CeilingProcess(QUICK, DEADLINE, lambda _: None) as process:
         raise KeyboardInterrupt
     assert not psutil.pid_exists(process._process.pid)
 
@@ -106,16 +108,29 @@ def test_a_number_of_threads_under_one_is_refused(threads):
         measure_ceilings(threads)
 
 
-def test_without_a_number_it_is_one_and_all_cores(monkeypatch):
+@pytest.mark.parametrize(
+    ("threads", "wanted"),
+    [(None, sorted({1, usable_cores()}, reverse=True)), ([3], [3, 1]), ([1, 4, 3], [4, 3, 1]), ([1], [1])],
+)
+def test_one_thread_measures_the_memory_for_all_and_the_most_measure_calls(monkeypatch, threads, wanted):
     asked = []
 
     class Asked:
-        def __init__(self, threads, *_):
-            asked.append(threads)
+        def __init__(self, order, *_):
+            asked.append(order)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def wait_until_ready(self):
             raise HardwareError("enough")
 
     monkeypatch.setattr("tfperf.hardware.ceilings.measuring.CeilingProcess", Asked)
-    for threads, wanted in ((None, usable_cores()), ([1, 3], 3)):
-        with pytest.raises(HardwareError, match="enough"):
-            measure_ceilings(threads)
-        assert asked.pop() == wanted
+    with pytest.raises(HardwareError, match="enough"):
+        measure_ceilings(threads)
+    assert [order.threads for order in asked] == wanted
+    assert [order.threads for order in asked if order.calls] == wanted[:1]
+    assert {order.threads: order.memory for order in asked if order.memory} == {1: tuple(reversed(wanted))}

@@ -4,10 +4,9 @@ from tfperf.hardware.ceilings.figures import (
     Bandwidth,
     CallCost,
     Ceilings,
-    ConvolutionRate,
     ProductRate,
     Refusal,
     thread_words,
 )
 
-__all__ = ["Bandwidth", "CallCost", "Ceilings", "ConvolutionRate", "ProductRate", "Refusal", "thread_words"]
+__all__ = ["Bandwidth", "CallCost", "Ceilings", "ProductRate", "Refusal", "thread_words"]

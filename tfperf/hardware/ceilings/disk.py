@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import BinaryIO, NamedTuple
 
+from tfperf.hardware.repeating import Repeats
+
 __all__ = ["DiskSpeed", "read_disk"]
 
 PIECE = 4 * 2**20
@@ -22,6 +24,9 @@ BLOCK = 4096
 
 RANDOM_READS = 500
 
+ROUNDS = 8
+"""Of reading, each from front to back and at random."""
+
 SPARE = 4
 """The disk must have room for so many times the file."""
 
@@ -29,16 +34,26 @@ SPARE = 4
 class DiskSpeed(NamedTuple):
     """What one reader finds who waits for each read; a disk can serve several at once."""
 
-    bytes_per_second: float
-    """From front to back, 4 MiB at a time."""
-    random_read_seconds: float
-    """4 KiB from a random place."""
+    pieces: Repeats
+    """Seconds of 4 MiB, from front to back."""
+    blocks: Repeats
+    """Seconds of 4 KiB, from a random place."""
+
+    @property
+    def bytes_per_second(self) -> float:
+        """From front to back."""
+        return PIECE / self.pieces.seconds
+
+    @property
+    def random_read_seconds(self) -> float:
+        """4 KiB from a random place."""
+        return self.blocks.seconds
 
 
 def read_disk(folder: Path, size: int = 128 * 2**20, seconds: float = 3.0) -> DiskSpeed | None:
     """Write a file, and read it past the system's cache; it is gone afterwards.
 
-    Under a hypervisor its cache may still answer in the disk's place. The medians of all reads.
+    Under a hypervisor its cache may still answer in the disk's place. The median of a round, the best of eight rounds.
 
     Args:
         folder: on the disk in question; made if missing.
@@ -61,10 +76,12 @@ def read_disk(folder: Path, size: int = 128 * 2**20, seconds: float = 3.0) -> Di
             fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT)
             pieces = [number * PIECE for number in range(written // PIECE)]
             blocks = [random.randrange(written // BLOCK) * BLOCK for _ in range(RANDOM_READS)]
-            return DiskSpeed(
-                PIECE / _read(file, pieces, PIECE, seconds),
-                _read(file, blocks, BLOCK, seconds),
-            )
+            rounds = [
+                (_read(file, pieces, PIECE, seconds / ROUNDS), _read(file, blocks, BLOCK, seconds / ROUNDS))
+                for _ in range(ROUNDS)
+            ]
+            from_front, at_random = zip(*rounds, strict=True)
+            return DiskSpeed(Repeats("disk, front to back", from_front), Repeats("disk, at random", at_random))
     except OSError:
         return None
 

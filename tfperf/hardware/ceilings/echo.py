@@ -1,7 +1,7 @@
 """The other end of a loopback connection, run as a script: it sends back single bytes, then takes in very many.
 
-Its standard input is the connection; its arguments are the number of bytes to send back, and of those to take in.
-It ends with the connection.
+Its standard input is the connection; its arguments are the number of rounds, and in each of them the number of bytes
+to send back, and of those to take in. It ends with the connection.
 """
 
 import socket
@@ -29,4 +29,6 @@ def answer(line: socket.socket, echoes: int, size: int) -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=sys.stdin.fileno()) as connection:
-        answer(connection, int(sys.argv[1]), int(sys.argv[2]))
+        rounds, trips, stream = map(int, sys.argv[1:])
+        for _ in range(rounds):
+            answer(connection, trips, stream)

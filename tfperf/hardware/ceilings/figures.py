@@ -15,17 +15,14 @@ __all__ = [
     "Bandwidth",
     "CallCost",
     "Ceilings",
-    "ConvolutionRate",
     "ProductRate",
     "Refusal",
     "thread_words",
 ]
 
 FORMAT: Literal["tfperf ceilings"] = "tfperf ceilings"
-VERSION: Literal[1] = 1
-
-Curve = Mapping[float, float]
-"""What was measured at each size."""
+VERSION: Literal[2] = 2
+"""It rises with every change of the fields. 2: convolutions and thin products are gone, working sets are shared out."""
 
 
 class ProductRate(Value):
@@ -39,21 +36,10 @@ class ProductRate(Value):
     flops_per_second: float = Field(gt=0, description="a multiply-add is two; of int8, integer operations")
 
 
-class ConvolutionRate(Value):
-    """How fast tf.nn.conv2d is: NHWC, stride 1, borders padded, as many channels out as in."""
-
-    dtype: Name
-    threads: Count
-    kernel: int = Field(gt=0, description="its height, and its width")
-    channels: int = Field(gt=0)
-    positions: int = Field(gt=0, description="output pixels of all images of the batch")
-    flops_per_second: float = Field(gt=0, description="those of the borders counted, too")
-
-
 class Bandwidth(Value):
     """How fast bytes come from where a working set of this size stays, and go back."""
 
-    threads: Count
+    threads: Count = Field(description="on a CPU each has a thread's operation of its own, on its share of the set")
     working_set: int = Field(gt=0, description="bytes")
     bytes_per_second: float = Field(gt=0)
     kind: Literal["pointwise", "weights"] = Field(
@@ -85,12 +71,11 @@ class Ceilings(Value):
     """
 
     format: Literal["tfperf ceilings"] = FORMAT
-    version: Literal[1] = VERSION
+    version: Literal[2] = VERSION
     environment: Environment
     device: Name = Field(default="CPU", description="where it was computed: CPU, or the GPU's name")
     quick: bool = Field(default=False, description="measured at fewer sizes, with fewer samples")
     products: tuple[ProductRate, ...]
-    convolutions: tuple[ConvolutionRate, ...]
     bandwidths: tuple[Bandwidth, ...]
     calls: tuple[CallCost, ...]
     to_device_bytes_per_second: float | None = Field(default=None, gt=0, description="None: no device but the CPU")
@@ -114,54 +99,6 @@ class Ceilings(Value):
         """
         return max(one.flops_per_second for one in self._products(dtype, threads))
 
-    def product_rate(self, m: int, n: int, k: int, dtype: str, threads: int) -> float:
-        """Floating-point operations a second of a product (m, k) by (k, n).
-
-        Between the sizes measured on logarithmic scales: by the smallest of the three, where it is thin, and by the
-        geometric mean of the other two. What is smaller than all that was measured takes as long as the smallest.
-
-        Raises:
-            HardwareError: nothing of this type was measured with so many threads.
-            ValueError: a size is under 1.
-        """
-        _check_sizes(m=m, n=n, k=k)
-        cubes: dict[float, float] = {}
-        thin: dict[float, dict[float, float]] = {}
-        for one in self._products(dtype, threads):
-            (cubes if one.rows is None else thin.setdefault(one.rows, {}))[one.size] = one.flops_per_second
-        least, *others = sorted((m, n, k))
-        side = math.sqrt(math.prod(others))
-        if not thin:
-            return _at(cubes, (m * n * k) ** (1 / 3), smaller=3)
-        by_rows = {rows: _at(curve, side, smaller=2) for rows, curve in thin.items()}
-        return _at({**by_rows, side: _at(cubes, side, smaller=3)}, least)
-
-    def convolution_rate(self, kernel: int, channels: int, positions: int, dtype: str, threads: int) -> float:
-        """Floating-point operations a second of a convolution, between the sizes measured on logarithmic scales.
-
-        Args:
-            kernel: height and width of the kernel; the square root of their product where they differ.
-            channels: in and out; the square root of their product where they differ.
-            positions: output pixels of all images of the batch.
-
-        Raises:
-            HardwareError: nothing of this type was measured with so many threads.
-            ValueError: a size is under 1.
-        """
-        _check_sizes(kernel=kernel, channels=channels, positions=positions)
-        measured: dict[float, dict[float, dict[float, float]]] = {}
-        for one in self.convolutions:
-            if (one.dtype, one.threads) == (dtype, threads):
-                curves = measured.setdefault(one.kernel, {})
-                curves.setdefault(one.channels, {})[one.positions] = one.flops_per_second
-        if not measured:
-            raise self._unmeasured("convolutions", dtype, threads)
-        by_kernel = {
-            side: _at({count: _at(curve, positions, smaller=1) for count, curve in curves.items()}, channels)
-            for side, curves in measured.items()
-        }
-        return _at(by_kernel, kernel)
-
     def bandwidth(self, working_set: int, threads: int, kind: str = "pointwise") -> float:
         """Bytes a second from where a working set stays, between those measured on logarithmic scales.
 
@@ -173,8 +110,9 @@ class Ceilings(Value):
             HardwareError: nothing of this kind was measured with so many threads.
             ValueError: the working set is under 1.
         """
-        _check_sizes(working_set=working_set)
-        curve: dict[float, float] = {
+        if not working_set >= 1:
+            raise ValueError(f"expected a working set of 1 byte or more. Received: working_set={working_set}")
+        curve = {
             one.working_set: one.bytes_per_second
             for one in self.bandwidths
             if (one.kind, one.threads) == (kind, threads)
@@ -214,27 +152,14 @@ def thread_words(count: int) -> str:
     return f"{count} thread{'s' * (count > 1)}"
 
 
-def _at(curve: Curve, size: float, smaller: int | None = None) -> float:
-    """The value at a size, on logarithmic scales; beyond the largest it is as there.
-
-    Args:
-        smaller: power of the size with which the work grows: a smaller one than the smallest takes the same time, so
-            that the rate falls with the work. None: the rate is as at the smallest.
-    """
+def _at(curve: Mapping[int, float], size: int) -> float:
+    """The value at a size, on logarithmic scales; beyond the sizes that were measured it is as at the nearest."""
     sizes = sorted(curve)
-    if size <= sizes[0]:
-        return curve[sizes[0]] * ((size / sizes[0]) ** smaller if smaller else 1.0)
     for low, high in itertools.pairwise(sizes):
-        if size <= high:
+        if low <= size <= high:
             share = math.log(size / low) / math.log(high / low)
             return math.exp((1 - share) * math.log(curve[low]) + share * math.log(curve[high]))
-    return curve[sizes[-1]]
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if not size >= 1:
-            raise ValueError(f"expected {name} of 1 or more. Received: {name}={size}")
+    return curve[sizes[0] if size < sizes[0] else sizes[-1]]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tfperf.hardware.ceilings import echo
-from tfperf.hardware.repeating import best_decile
+from tfperf.hardware.repeating import Repeats, best_decile
 
 __all__ = ["LoopbackSpeed", "measure_loopback"]
 
@@ -20,7 +20,11 @@ HERE = "127.0.0.1"
 ROUND_TRIPS = 50
 """In a sample."""
 
-SAMPLES = 60
+SAMPLES = 10
+"""In a round."""
+
+ROUNDS = 8
+"""Each of round trips, and a stream."""
 
 DEADLINE = 20.0
 """Seconds for each answer of the other process; it needs milliseconds."""
@@ -29,20 +33,34 @@ DEADLINE = 20.0
 class LoopbackSpeed(NamedTuple):
     """What a Python program finds, waiting for each answer."""
 
-    round_trip_seconds: float
-    """One byte there, and back."""
-    bytes_per_second: float
+    round_trips: Repeats
+    """Seconds of one byte there, and back."""
+    streams: Repeats
+    """Seconds of one byte of very many."""
+
+    @property
+    def round_trip_seconds(self) -> float:
+        """One byte there, and back."""
+        return self.round_trips.seconds
+
+    @property
+    def bytes_per_second(self) -> float:
+        """In a stream."""
+        return 1 / self.streams.seconds
 
 
 def measure_loopback(size: int = 256 * 2**20) -> LoopbackSpeed | None:
     """Send single bytes to a process of our own and wait for each; then `size` bytes, and wait for the last.
+
+    The best decile of a round's trips, the best of eight rounds.
 
     Returns:
         None where there is no loopback network, or the other process does not answer in time.
     """
     try:
         with _connected() as (line, other):
-            command = [sys.executable, "-I", str(echo.__file__), str(ROUND_TRIPS * SAMPLES), str(size)]
+            numbers = ROUNDS, ROUND_TRIPS * SAMPLES, size
+            command = [sys.executable, "-I", str(echo.__file__), *map(str, numbers)]
             process = subprocess.Popen(command, stdin=other.fileno(), start_new_session=True)
             try:
                 other.close()  # with its own copy the connection ends when the process does
@@ -56,20 +74,31 @@ def measure_loopback(size: int = 256 * 2**20) -> LoopbackSpeed | None:
 
 
 def _measured(line: socket.socket, size: int) -> LoopbackSpeed:
-    samples = []
-    for _ in range(SAMPLES):
-        start = time.perf_counter()
-        for _ in range(ROUND_TRIPS):
-            line.sendall(b"?")
-            _answered(line)
-        samples.append((time.perf_counter() - start) / ROUND_TRIPS)
+    rounds = [(best_decile(_round_trip(line) for _ in range(SAMPLES)), _stream(line, size)) for _ in range(ROUNDS)]
+    there_and_back, in_a_stream = zip(*rounds, strict=True)
+    return LoopbackSpeed(
+        Repeats("loopback, there and back", there_and_back), Repeats("loopback, in a stream", in_a_stream)
+    )
+
+
+def _round_trip(line: socket.socket) -> float:
+    """Seconds of one."""
+    start = time.perf_counter()
+    for _ in range(ROUND_TRIPS):
+        line.sendall(b"?")
+        _answered(line)
+    return (time.perf_counter() - start) / ROUND_TRIPS
+
+
+def _stream(line: socket.socket, size: int) -> float:
+    """Seconds of a byte."""
     piece, left = bytes(2**20), size
     start = time.perf_counter()
     while left > 0:
         line.sendall(piece[:left])
         left -= len(piece)
     _answered(line)
-    return LoopbackSpeed(best_decile(samples), size / (time.perf_counter() - start))
+    return (time.perf_counter() - start) / size
 
 
 def _answered(line: socket.socket) -> None:

@@ -9,7 +9,7 @@ from tfperf.cores import usable_cores
 from tfperf.hardware.ceilings import Ceilings, thread_words
 from tfperf.hardware.ceilings.disk import read_disk
 from tfperf.hardware.ceilings.loopback import measure_loopback
-from tfperf.hardware.ceilings.part import Part
+from tfperf.hardware.ceilings.part import Order, Part
 from tfperf.hardware.ceilings.process import CeilingProcess
 from tfperf.hardware.keeping import keeping
 from tfperf.hardware.repeating import Repeats, doubts_about
@@ -31,14 +31,15 @@ def measure_ceilings(
     progress: OnStep | None = None,
     deadline: float = DEADLINE,
 ) -> Ceilings:
-    """Measure them now, through TensorFlow: a minute or two on 2 cores, quick less than half of it.
+    """Measure them now, through TensorFlow: three quarters of a minute on 2 cores, quick less than half of it.
 
     Each figure is the best decile of many short samples, so that of a machine that others use it tells what it gives
-    undisturbed; taken in two passes, which must agree within 5 %, or a doubt says that they do not.
+    undisturbed; taken in two passes, which must agree within 5 %. Those that do not are taken again while there is
+    time, those that matter most first; where they still do not agree, a doubt says so.
 
     Args:
-        threads: of TensorFlow, a process for each; None: 1, and all cores. With a GPU, which is then what is
-            measured, all cores only.
+        threads: of TensorFlow, beside 1, whose process measures the memory for all; a process for each. None: all
+            cores. With a GPU, which is then what is measured, all cores only.
         quick: fewer sizes and samples.
         progress: is told what is being measured.
         deadline: seconds for each process, after which it is ended.
@@ -48,12 +49,18 @@ def measure_ceilings(
         ValueError: a number of threads is under 1.
     """
     tell = progress or _ignore
-    counts = sorted(set(threads if threads is not None else (1, usable_cores())), reverse=True)
-    if not counts or min(counts) < 1:
+    wanted = list(threads if threads is not None else (usable_cores(),))
+    if not wanted or min(wanted) < 1:
         raise ValueError(f"expected 1 thread or more. Received: threads={threads}")
+    counts = sorted({1, *wanted}, reverse=True)
+    memory = tuple(reversed(counts))
+    orders = [
+        Order(threads=count, quick=quick, calls=count == counts[0], memory=memory if count == 1 else ())
+        for count in counts
+    ]
     parts: dict[int, Part] = {}
     with contextlib.ExitStack() as processes:
-        started = [processes.enter_context(CeilingProcess(count, quick, deadline, tell)) for count in counts]
+        started = [processes.enter_context(CeilingProcess(order, deadline, tell)) for order in orders]
         for process in started:
             process.wait_until_ready()  # side by side they load TensorFlow and compile, one by one they measure
         for process in started:
@@ -71,12 +78,12 @@ def measure_ceilings(
         for count, part in parts.items()
         for name, passes in part.passes.items()
     ]
+    repeats += [*(disk or ()), *(loopback or ())]
     return Ceilings(
         environment=most.environment,
         device=most.device,
         quick=quick,
         products=tuple(one for part in inner for one in part.products),
-        convolutions=tuple(one for part in inner for one in part.convolutions),
         bandwidths=tuple(one for part in inner for one in part.bandwidths),
         calls=most.calls,
         to_device_bytes_per_second=most.to_device_bytes_per_second,

@@ -1,10 +1,21 @@
-"""What one process with one number of threads measures of the ceilings."""
+"""What one process with one number of threads is to measure of the ceilings, and what it has measured."""
 
-from tfperf.hardware.ceilings import Bandwidth, CallCost, ConvolutionRate, ProductRate, Refusal
+from pydantic import Field
+
+from tfperf.hardware.ceilings import Bandwidth, CallCost, ProductRate, Refusal
 from tfperf.measure import Environment
-from tfperf.measure.value import Name, Value
+from tfperf.measure.value import Count, Name, Value
 
-__all__ = ["Part"]
+__all__ = ["Order", "Part"]
+
+
+class Order(Value):
+    """What a process is to measure; immutable."""
+
+    threads: Count = Field(description="that TensorFlow gives an operation; products are measured with them")
+    quick: bool = Field(default=False, description="fewer sizes and samples")
+    memory: tuple[Count, ...] = Field(default=(), description="numbers of operations at a time that share a memory")
+    calls: bool = Field(default=True, description="as well what calls cost")
 
 
 class Part(Value):
@@ -13,7 +24,6 @@ class Part(Value):
     environment: Environment
     device: Name
     products: tuple[ProductRate, ...]
-    convolutions: tuple[ConvolutionRate, ...]
     bandwidths: tuple[Bandwidth, ...]
     calls: tuple[CallCost, ...]
     to_device_bytes_per_second: float | None

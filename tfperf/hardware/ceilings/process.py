@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from tfperf.errors import HardwareError
 from tfperf.hardware.ceilings import thread_words
-from tfperf.hardware.ceilings.part import Part
+from tfperf.hardware.ceilings.part import Order, Part
 from tfperf.start_up_noise import START_UP_NOISE
 
 __all__ = ["CeilingProcess"]
@@ -25,21 +25,19 @@ QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 class CeilingProcess:
     """`python -m tfperf.hardware.ceilings.worker`; it and all that it started end with this object's `with` block."""
 
-    def __init__(self, threads: int, quick: bool, deadline: float, tell: Callable[[str], None]) -> None:
+    def __init__(self, order: Order, deadline: float, tell: Callable[[str], None]) -> None:
         """Start it; it loads TensorFlow and compiles, and measures nothing yet.
 
         Args:
-            threads: of TensorFlow.
-            quick: fewer sizes and samples.
+            order: what it is to measure.
             deadline: seconds after which it is ended, whatever it does.
             tell: is told what it does.
         """
-        self.threads = threads
+        self.threads = order.threads
         self._tell, self._deadline = tell, deadline
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        words = "quick" if quick else "full"
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tfperf.hardware.ceilings.worker", str(threads), words, str(os.getpid())],
+            [sys.executable, "-P", "-m", "tfperf.hardware.ceilings.worker", order.model_dump_json(), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._complaints,

@@ -1,43 +1,42 @@
 """The process that measures ceilings with one number of threads: `python -m tfperf.hardware.ceilings.worker`.
 
-Its arguments are that number, "quick" or "full", and the number of the process that started it, with which it ends.
+Its arguments are an Order, as JSON, and the number of the process that started it, with which it ends.
 On standard output it writes lines of JSON: {"doing": words} as it goes on, {"ready": true} when it waits for a line on
 standard input to begin, so that nobody else measures meanwhile, and at last {"part": a Part}.
 """
 
 import contextlib
 import ctypes
-import functools
 import itertools
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import psutil
 
-from tfperf.hardware.ceilings import Bandwidth, CallCost, ConvolutionRate, ProductRate, Refusal
-from tfperf.hardware.ceilings.part import Part
+from tfperf.hardware.ceilings import Bandwidth, CallCost, ProductRate, Refusal
+from tfperf.hardware.ceilings.part import Order, Part
 from tfperf.hardware.repeating import Sample, Work, in_turns, on_change
 from tfperf.measure import Environment
 from tfperf.measure.devices import device_synchronizer
 
 __all__ = ["main", "measure_part"]
 
-SECONDS, QUICK_SECONDS = 0.05, 0.02
+SECONDS, QUICK_SECONDS = 0.2, 0.05
 """Of sampling each figure, in each pass."""
 
-TIME_LIMIT, QUICK_TIME_LIMIT = 20.0, 3.0
-"""Seconds after which figures that do not agree are not measured again."""
+TIME_LIMIT, QUICK_TIME_LIMIT = 0.75, 0.12
+"""Seconds for each figure, after which those that do not agree are not measured again."""
 
 LONGEST = 0.25
 """Seconds of one operation; larger ones are left out."""
 
-LEAST_SHARE = 0.1
-"""Of an operation's time that is not dispatch: less cannot be told from it."""
+LEAST_SHARE = 0.5
+"""Of an operation's time that is its own: no rate is more than doubled by leaving the dispatch out."""
 
 MEMORY_SHARE = 16
 """The memory must hold so many of the largest tensor."""
@@ -47,18 +46,13 @@ COPIES = ("copy to the device", "copy from the device")
 COPIED = 2**28
 """Bytes of a copy to a device."""
 
-TURNS = ("turns of 8 operations", "turns of 72 operations")
-
-STEPS = 8, 72
-"""In the turns of the two loops whose difference is the cost of an operation in a graph."""
-
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of mallopt(3)
 
 
 def main() -> None:
     """Measure, and write the part."""
-    threads, quick, parent = int(sys.argv[1]), sys.argv[2] == "quick", int(sys.argv[3])
+    order, parent = Order.model_validate_json(sys.argv[1]), int(sys.argv[2])
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it was killed before
@@ -77,16 +71,16 @@ def main() -> None:
         tell(ready=True)
         sys.stdin.readline()
 
-    tell(part=measure_part(threads, quick, begin, lambda words: tell(doing=words)).model_dump(mode="json"))
+    tell(part=measure_part(order, begin, lambda words: tell(doing=words)).model_dump(mode="json"))
     report.close()
     os._exit(0)  # tearing TensorFlow down takes time
 
 
-def measure_part(threads: int, quick: bool, begin: Callable[[], None], on_step: Callable[[str], None]) -> Part:
+def measure_part(order: Order, begin: Callable[[], None], on_step: Callable[[str], None]) -> Part:
     """Measure all, in a process in which TensorFlow has not started yet.
 
     Args:
-        threads: of an operation; one operation runs at a time.
+        order: what is to be measured. Products are one operation at a time.
         begin: is called when all is compiled; returns when it may be measured.
         on_step: is told what is being done.
     """
@@ -94,25 +88,25 @@ def measure_part(threads: int, quick: bool, begin: Callable[[], None], on_step: 
     import tensorflow as tf
 
     from tfperf.hardware.ceilings.cases import Case, cases
-    from tfperf.hardware.ceilings.looping import Loop
+    from tfperf.hardware.ceilings.dispatching import GRAPH_OP, dispatch_works, dispatches
 
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+    tf.config.threading.set_intra_op_parallelism_threads(order.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(max(order.memory, default=1))
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.experimental.enable_tensor_float_32_execution(False)
     names = [str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)) for gpu in gpus]
 
-    last: dict[tuple[str, str], float] = {}  # kind and group -> seconds of a unit of work
+    last: dict[str, float] = {}  # kind -> seconds of a unit of work
     refusals: dict[str, str] = {}
 
     def runs(case: Case) -> bool:
         """Whether TensorFlow can, and in a bearable time."""
-        if case.kind in refusals or last.get((case.kind, case.group), 0.0) * case.work > LONGEST:
+        if case.kind in refusals or last.get(case.kind, 0.0) * case.work > LONGEST:
             return False
         try:
-            last[case.kind, case.group] = case.sampler()() / case.work
+            last[case.kind] = case.sampler()() / case.work
         except (tf.errors.OpError, TypeError, ValueError, NotImplementedError) as error:
             refusals[case.kind] = " ".join(str(error).split())[:300]
             return False
@@ -122,32 +116,34 @@ def measure_part(threads: int, quick: bool, begin: Callable[[], None], on_step: 
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     on_step("compiling what is to be measured")
     largest = psutil.virtual_memory().available // MEMORY_SHARE
-    able = [case for case in cases(threads, quick, largest, on_gpu=bool(gpus)) if runs(case)]
-    calls = _call_works(tf)
-    works = [*calls, *_turn_works(tf, Loop), *(_copy_works(tf) if gpus else [])]
+    able = [case for case in cases(order, largest, on_gpu=bool(gpus)) if runs(case)]
+    able.sort(key=lambda case: case.work, reverse=True)  # peaks and the memory itself: they are taken again first
+    calls = _call_works(tf) if order.calls else []
+    turns = dispatch_works(compiled=bool(order.memory) and not gpus)
+    works = [*calls, *turns, *(_copy_works(tf) if gpus else [])]
     kinds = {work.name: "calls" for work in works} | {case.name: case.kind for case in able}
     begin()
     repeats = in_turns(
         [*works, *(Work(case.name, case.sampler) for case in able)],
-        QUICK_SECONDS if quick else SECONDS,
-        time_limit=QUICK_TIME_LIMIT if quick else TIME_LIMIT,
+        QUICK_SECONDS if order.quick else SECONDS,
+        time_limit=(QUICK_TIME_LIMIT if order.quick else TIME_LIMIT) * len(kinds),
         on_turn=on_change(on_step, kinds.__getitem__),
     )
     seconds = {one.name: one.seconds for one in repeats}
-    dispatch = _graph_op(seconds)
+    each = dispatches(seconds)
     figures = []
     for case in able:
         taken = seconds[case.name]
-        net = max(taken - dispatch, LEAST_SHARE * taken) if case.dispatched else taken
+        own = taken - sum(count * each[name] for name, count in case.dispatches.items())
+        net = max(own, LEAST_SHARE * taken)
         figures.append(case.figure(case.work / net))
     return Part(
         environment=Environment.here(),
         device=names[0] if names else "CPU",
         products=tuple(one for one in figures if isinstance(one, ProductRate)),
-        convolutions=tuple(one for one in figures if isinstance(one, ConvolutionRate)),
         bandwidths=tuple(one for one in figures if isinstance(one, Bandwidth)),
         calls=(
-            CallCost(name="graph op", seconds=dispatch),
+            CallCost(name=GRAPH_OP, seconds=each[GRAPH_OP]),
             *(CallCost(name=work.name, seconds=seconds[work.name]) for work in calls),
         ),
         to_device_bytes_per_second=COPIED / seconds[COPIES[0]] if gpus else None,
@@ -167,8 +163,8 @@ def _call_works(tf: Any) -> list[Work]:
     return [
         Work("python call", lambda: _calling(lambda: None, 20_000)),
         Work("eager op", lambda: _calling(lambda: tf.add(x, x), 200)),
-        Work("tf.function call", lambda: _calling(lambda: function(x), 30)),
-        Work("model call", lambda: _calling(lambda: model(x), 8)),
+        Work("tf.function call", lambda: _calling(lambda: function(x), 5)),
+        Work("model call", lambda: _calling(lambda: model(x), 3)),
     ]
 
 
@@ -186,26 +182,6 @@ def _calling(call: Callable[[], object], calls: int) -> Sample:
 
     sample()
     return sample
-
-
-def _turn_works(tf: Any, loop: Any) -> list[Work]:
-    """Shorter and longer turns of a loop: by what they differ is the cost of one more operation in a graph."""
-
-    def multiply(x: Any, factor: Any) -> Any:
-        return x * factor
-
-    loops = [loop(multiply, steps) for steps in STEPS]
-    return [
-        Work(name, functools.partial(one.sampler, tf.ones([16]), tf.constant(1.0)))
-        for name, one in zip(TURNS, loops, strict=True)
-    ]
-
-
-def _graph_op(seconds: Mapping[str, float]) -> float:
-    """Seconds that one more operation takes in a graph."""
-    less, more = STEPS
-    short, long = (seconds[name] * steps for name, steps in zip(TURNS, STEPS, strict=True))
-    return max(long - short, 1e-9) / (more - less)
 
 
 def _copy_works(tf: Any) -> list[Work]:
