@@ -7,7 +7,7 @@ from tfperf.cores import usable_cores
 from tfperf.explaining.explanation import CallTime, Explained, Explanation, Layer, Roof, Xla
 from tfperf.hardware.ceilings import Bandwidth, CallCost, Ceilings, ProductRate
 from tfperf.hardware.kernels.prediction import Prediction
-from tfperf.hardware.kernels.rates import KernelRates
+from tfperf.hardware.kernels.times import KernelTimes
 
 PEAK, BANDWIDTH = 100e9, 10e9
 """FLOP/s and bytes/s."""
@@ -32,7 +32,6 @@ def ceilings(environment):
             for threads in counts
             for dtype, rate in (("float32", PEAK), ("bfloat16", 2 * PEAK))
         ),
-        convolutions=(),
         bandwidths=tuple(
             Bandwidth(threads=threads, working_set=size, bytes_per_second=BANDWIDTH, kind=kind)
             for threads in counts
@@ -46,20 +45,25 @@ def ceilings(environment):
     )
 
 
-@pytest.fixture
-def rates(tmp_path):
-    """Every kernel takes a microsecond, and one more for each million of its largest size."""
-    return KernelRates(2, tmp_path / "rates", measure=lambda _, sizes: 1e-6 * (1 + sizes[0] / 1e6))
+def by_size(operation, _):
+    """A microsecond, and one more for each million numbers that the kernel gives."""
+    return 1e-6 * (1 + operation.outputs[0].shape.num_elements() / 1e6)
 
 
 @pytest.fixture
-def prediction(ceilings, rates):
-    return Prediction(ceilings, rates)
+def prediction(ceilings, tmp_path):
+    return Prediction(ceilings, KernelTimes(2, tmp_path / "times", by_size))
+
+
+@pytest.fixture
+def kernels_by_size(monkeypatch):
+    """Kernels take what their size says, and are not measured."""
+    monkeypatch.setattr("tfperf.hardware.kernels.times.alone", by_size)
 
 
 def layer(name="dense", **changes):
     fields = {
-        "name": name, "flops": 4000, "bytes": 2000, "kernels": 2, "seconds": 8e-6, "predicted": 9e-6,
+        "name": name, "flops": 4000, "bytes": 2000, "kernels": 2, "seconds": 8e-6, "predicted": 9e-6, "at_best": 4e-6,
         "compute": 5e-6, "bandwidth": 2e-6, "overhead": 1e-6,
     }  # fmt: skip
     return Layer(**fields | changes)

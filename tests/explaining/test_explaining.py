@@ -5,18 +5,9 @@ import pytest
 
 from tfperf.errors import ExportError
 from tfperf.explaining import explain
-from tfperf.hardware.kernels.bench import FAMILIES
 from tfperf.measure.results import read_document, write_result
 
-
-@pytest.fixture(autouse=True)
-def fast_kernels(monkeypatch):
-    """Kernels take what their work takes at 100 GFLOP/s, and are not measured."""
-
-    def seconds(kind, sizes):
-        return 1e-6 + FAMILIES[kind.family].work(sizes) / 100e9
-
-    monkeypatch.setattr("tfperf.hardware.kernels.bench.kernel_seconds", seconds)
+pytestmark = pytest.mark.usefixtures("kernels_by_size")
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ def test_small_layers_are_one_row_and_the_call_is_the_last(explained, layer_of_n
     tiny = [layer_of_net(f"norm_{n}", seconds=1e-9, predicted=1e-9) for n in range(3)]
     rows = layer_rows(explained(layers=(layer_of_net(), *tiny)))
     assert [row[0] for row in rows] == ["dense", "3 others, each under 1%", "between kernels", "a call, as a graph"]
-    assert rows[0] == ("dense", "4 k", "1.953 KiB", "2", "8 us", "9 us", "100.0%", "compute")
+    assert rows[0] == ("dense", "4 k", "1.953 KiB", "2", "8 us", "9 us", "4 us", "100.0%", "compute")
     assert rows[1][3] == "6"
-    assert rows[-1][4:] == ("100 us", "90 us", "", "overhead")
+    assert rows[-1][4:] == ("100 us", "90 us", "", "", "overhead")
 
 
 def test_the_words_have_their_numbers(explanation, explained):

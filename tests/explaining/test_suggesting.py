@@ -9,7 +9,7 @@ from tfperf.explaining.examining import Examined, call_seconds, kernels_of
 from tfperf.explaining.explanation import Xla
 from tfperf.explaining.suggesting import Elsewhere, suggestions
 from tfperf.hardware.counting.graph_work import graph_work
-from tfperf.hardware.kernels.ran import Traced
+from tfperf.hardware.kernels.traced import Traced
 
 NO_XLA = Xla(compiled=False, reason="no", operations=1, kernels=0, fusions=0, bytes_before=1, bytes_after=0)
 

@@ -10,8 +10,9 @@ from tfperf.explaining.explanation import CallTime, Layer
 from tfperf.hardware.counting.layers import OUTSIDE, layer_of
 from tfperf.hardware.counting.work import Work
 from tfperf.hardware.kernels.prediction import Prediction
-from tfperf.hardware.kernels.ran import Ran, Traced
+from tfperf.hardware.kernels.ran import Ran
 from tfperf.hardware.kernels.roofline import Cost, Spent
+from tfperf.hardware.kernels.traced import Traced
 from tfperf.measure import Comparison, Progress, compare, measure
 
 __all__ = ["Examined", "Kernel", "call_seconds", "examine", "kernels_of", "layers_of"]
@@ -65,6 +66,7 @@ def examine(
     concrete = graph.get_concrete_function(*tensors)
     with Traced(concrete, arrays) as traced:
         kernels = kernels_of(traced.operations(), prediction)
+        kernels = _undisturbed(kernels, traced.operations())  # some time later
         tracing_cost = traced.tracing_cost()
     if eager is None:
         alone = measure(graph, tensors, name="graph", time_limit=time_limit, on_progress=on_progress)
@@ -81,12 +83,19 @@ def examine(
     return Examined(calls, comparison, kernels, tracing_cost)
 
 
+def _undisturbed(kernels: Sequence[Kernel], again: Sequence[Ran]) -> tuple[Kernel, ...]:
+    """The shorter of two measurements of each."""
+    seconds = {one.name: one.seconds for one in again}
+    shorter = (min(one.ran.seconds, seconds.get(one.ran.name, one.ran.seconds)) for one in kernels)
+    return tuple(one._replace(ran=one.ran._replace(seconds=short)) for one, short in zip(kernels, shorter, strict=True))
+
+
 def kernels_of(operations: Sequence[Ran], prediction: Prediction, by_kernels: bool = True) -> tuple[Kernel, ...]:
     """The operations with their work and costs; those left out whose time is that of others in the list."""
+    listed = [one for one in operations if not prediction.is_call(one)]
+    costs = prediction.costs(listed) if by_kernels else [prediction.roofline(one) for one in listed]
     return tuple(
-        Kernel(one, prediction.work(one), prediction.cost(one, by_kernels))
-        for one in operations
-        if not prediction.is_call(one)
+        Kernel(one, prediction.work(one).times(one.turns), cost) for one, cost in zip(listed, costs, strict=True)
     )
 
 
@@ -123,6 +132,7 @@ def _layer(name: str, kernels: Sequence[Kernel]) -> Layer:
         kernels=work.operations,
         seconds=sum(kernel.seconds for kernel in kernels),
         predicted=sum(kernel.cost.seconds for kernel in kernels),
+        at_best=sum(max(kernel.cost.compute, kernel.cost.traffic) for kernel in kernels),
         compute=spent.compute,
         bandwidth=spent.bandwidth,
         overhead=spent.overhead,

@@ -21,8 +21,8 @@ from tfperf.hardware.counting.graph_work import graph_work
 from tfperf.hardware.counting.tracing import forward_pass
 from tfperf.hardware.counting.work import Work
 from tfperf.hardware.kernels.prediction import Prediction
-from tfperf.hardware.kernels.ran import Traced
-from tfperf.hardware.kernels.rates import KernelRates
+from tfperf.hardware.kernels.times import KernelTimes
+from tfperf.hardware.kernels.traced import Traced
 from tfperf.measure import Environment, Progress
 
 __all__ = ["explain"]
@@ -100,13 +100,13 @@ def explain(
     subject = read_subject(model, training, signature, seed)
     tell.begin("ceilings of this machine")
     known = ceilings or ceilings_for(used, quick, fresh, cache, tell.begin)
-    rates = KernelRates(used, cache, tell=tell.begin, fresh=fresh)
-    prediction = Prediction(known, rates)
+    times = KernelTimes(used, cache, tell=tell.begin, fresh=fresh)
+    prediction = Prediction(known, times)
     graph = tf.function(subject.function)
     try:
         found = [_explained(subject, graph, size, prediction, try_techniques, time_limit, tell) for size in batches]
     finally:
-        rates.keep()
+        times.keep()
     return Explanation(
         model=subject.servable.name,
         opened_as=model if isinstance(model, str) else f"keras.Model {subject.servable.name}",
@@ -116,7 +116,7 @@ def explain(
         roofs=roofs_of(known, used),
         batches=tuple(found),
         traces=graph.experimental_get_tracing_count(),
-        doubts=doubts_about(known, found),
+        doubts=doubts_about(known, times, found),
     )
 
 

@@ -10,6 +10,7 @@ from tfperf.errors import HardwareError
 from tfperf.explaining.explanation import Explained, Roof
 from tfperf.hardware.ceilings import Ceilings
 from tfperf.hardware.ceilings.measuring import ceilings_of_this_machine, measure_ceilings
+from tfperf.hardware.kernels.times import KernelTimes
 from tfperf.measure import Doubt
 
 __all__ = ["ceilings_for", "doubts_about", "roofs_of", "use_threads"]
@@ -59,9 +60,12 @@ def roofs_of(ceilings: Ceilings, threads: int) -> tuple[Roof, ...]:
     )
 
 
-def doubts_about(ceilings: Ceilings, found: Sequence[Explained]) -> tuple[Doubt, ...]:
-    """Reasons to trust an explanation less: those of the ceilings and of the calls, each once."""
+def doubts_about(ceilings: Ceilings, times: KernelTimes, found: Sequence[Explained]) -> tuple[Doubt, ...]:
+    """Reasons to trust an explanation less: those of the ceilings, the kernels and the calls, each once."""
     doubts = list(ceilings.doubts)
+    if times.unsure:
+        words = f"too noisy: of {times.unsure} kernels by themselves no two measurements agree"
+        doubts.append(Doubt(name="noisy", words=words, advice="what is predicted of them may be too long"))
     doubts += [one for each in found if each.comparison for m in each.comparison.measurements for one in m.doubts]
     if tf.config.list_physical_devices("GPU"):
         doubts.append(

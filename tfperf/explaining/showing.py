@@ -1,18 +1,18 @@
 """An explanation as a terminal shows it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.markup import escape
 from rich.table import Table
 
-from tfperf.explaining.explanation import Explained, Explanation
+from tfperf.explaining.explanation import Explained, Explanation, Layer
 from tfperf.explaining.words import prediction_words, technique_words, traces_words, xla_words
 from tfperf.measure.words import format_bytes, format_seconds
 from tfperf.report.tables import bare_table, with_notes
 
 __all__ = ["layer_rows", "layer_table", "lines"]
 
-COLUMNS = ("layer", "FLOPs", "bytes", "kernels", "measured", "predicted", "share", "bound by")
+COLUMNS = ("layer", "FLOPs", "bytes", "kernels", "measured", "predicted", "at best", "share", "bound by")
 
 SMALL = 0.01
 """Share of the kernels' time under which layers are one row."""
@@ -26,30 +26,23 @@ def layer_rows(explained: Explained) -> list[tuple[str, ...]]:
     whole = sum(layer.seconds for layer in explained.layers) or 1.0
     small = [layer for layer in explained.layers if layer.seconds < SMALL * whole]
     shown = [layer for layer in explained.layers if layer not in small]
-    rows = [
-        _row(layer.name, layer.flops, layer.bytes, layer.kernels, layer.seconds, layer.predicted, whole, layer.bound)
-        for layer in shown
-    ]
+    rows = [_row(layer.name, [layer], whole, layer.bound) for layer in shown]
     if small:
-        flops, size, kernels = (sum(getattr(one, field) for one in small) for field in ("flops", "bytes", "kernels"))
-        seconds, predicted = sum(one.seconds for one in small), sum(one.predicted for one in small)
-        name = f"{len(small)} others, each under {SMALL:.0%}"
-        rows.append(_row(name, flops, size, kernels, seconds, predicted, whole, ""))
+        rows.append(_row(f"{len(small)} others, each under {SMALL:.0%}", small, whole, ""))
     if (call := explained.call("graph")) is not None:
-        rows.append(("between kernels", "", "", "", format_seconds(call.between), "", "", "overhead"))
+        rows.append(("between kernels", "", "", "", format_seconds(call.between), "", "", "", "overhead"))
         predicted_words = "" if call.predicted is None else format_seconds(call.predicted)
         whole_call = ("a call, as a graph", "", "", str(call.kernels), format_seconds(call.seconds), predicted_words)
-        rows.append((*whole_call, "", call.bound))
+        rows.append((*whole_call, "", "", call.bound))
     return rows
 
 
-def _row(
-    name: str, flops: int, size: int, kernels: int, seconds: float, predicted: float, whole: float, bound: str
-) -> tuple[str, ...]:
-    return (
-        name, _count(flops), format_bytes(size), str(kernels), format_seconds(seconds), format_seconds(predicted),
-        f"{seconds / whole:.1%}", bound,
-    )  # fmt: skip
+def _row(name: str, layers: Sequence[Layer], whole: float, bound: str) -> tuple[str, ...]:
+    """Layers together, of which the kernels take so many seconds as a whole."""
+    flops, size, kernels = (sum(getattr(one, field) for one in layers) for field in ("flops", "bytes", "kernels"))
+    times = [sum(getattr(one, field) for one in layers) for field in ("seconds", "predicted", "at_best")]
+    counted = (_count(flops), format_bytes(size), str(kernels))
+    return (name, *counted, *map(format_seconds, times), f"{times[0] / whole:.1%}", bound)
 
 
 def _count(number: int) -> str:

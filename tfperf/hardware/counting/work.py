@@ -33,6 +33,11 @@ class Work(Value):
         """Floating-point operations for each byte that is moved; infinite where none is."""
         return self.flops / self.bytes if self.bytes else float("inf")
 
+    def times(self, turns: float) -> "Work":
+        """The same again and again, as in a loop."""
+        fields = ("flops", "products", "read", "written", "operations")
+        return self.model_copy(update={field: round(turns * getattr(self, field)) for field in fields})
+
     @classmethod
     def sum(cls, name: str, parts: Iterable[Self]) -> "Work":
         """All parts together, as if each tensor left the processor between two of them."""

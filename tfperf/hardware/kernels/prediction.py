@@ -1,16 +1,19 @@
-"""How long a kernel should take on this machine, before it is measured."""
+"""How long the kernels of a net should take on this machine, told without running the net."""
 
-from typing import Any
+import math
+from collections.abc import Sequence
+
+import tensorflow as tf
 
 from tfperf.hardware.ceilings import Ceilings
 from tfperf.hardware.counting.graph_work import VIEWS, work_of
 from tfperf.hardware.counting.operation_flops import is_product
 from tfperf.hardware.counting.work import Work
-from tfperf.hardware.kernels.kinds import place_of
-from tfperf.hardware.kernels.rates import KernelRates
+from tfperf.hardware.kernels.ran import Origin, Ran
 from tfperf.hardware.kernels.roofline import Cost
+from tfperf.hardware.kernels.times import KernelTimes
 
-__all__ = ["Prediction"]
+__all__ = ["Prediction", "bytes_of_a_run"]
 
 FREE = VIEWS | {"_Arg", "_Retval", "LoopCond", "Enter", "Exit", "Merge", "Switch", "NextIteration", "AssignVariableOp"}
 """Operations that only hand on what they take."""
@@ -18,49 +21,59 @@ FREE = VIEWS | {"_Arg", "_Retval", "LoopCond", "Enter", "Exit", "Merge", "Switch
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf"})
 """Operations that call functions."""
 
+KEPT = (Origin.WEIGHT, Origin.CONSTANT)
+
+LEAST, MOST = 2**16, 2**26
+"""Bytes: less stays in the nearest caches, more than that in none."""
+
 
 class Prediction:
-    """What this machine gives: ceilings for the roofline, kernels of all kinds and sizes for the times."""
+    """What this machine gives: ceilings for the roofline, kernels by themselves for the times."""
 
-    def __init__(self, ceilings: Ceilings, rates: KernelRates) -> None:
-        """Predict for the threads of the rates.
+    def __init__(self, ceilings: Ceilings, times: KernelTimes) -> None:
+        """Predict for the threads of the kernels.
 
         Raises:
             HardwareError: the ceilings were not measured with so many threads.
         """
-        self.ceilings, self.rates = ceilings, rates
-        self.threads = rates.threads
+        self.ceilings, self.times = ceilings, times
+        self.threads = times.threads
         ceilings.peak("float32", self.threads)
 
-    def cost(self, operation: Any, by_kernels: bool = True) -> Cost:
-        """Seconds of an operation that ran (a `Ran`).
+    def costs(self, operations: Sequence[Ran]) -> list[Cost]:
+        """Seconds of operations that run one after the other, as they have run before.
 
-        A kernel of a kind that can be measured by itself takes as long as one of its size does alone. Of others the
-        time is the roofline's: the longer of its arithmetic at the peak and its traffic at the bandwidth of where it
-        stays, and a call's dispatch.
-
-        Args:
-            by_kernels: else the roofline's time is told of all, for which nothing has to be measured.
+        Each takes as long as by itself, its weights as far away as the others send them; one that cannot be run by
+        itself takes what the roofline says. What waking TensorFlow's threads costs is in neither.
         """
+        whole = bytes_of_a_run(operations)
+        found = []
+        for operation in operations:
+            cost = self.roofline(operation)
+            known = self.times.alone(operation, _beside(operation, whole)) if cost.seconds else None
+            if known is not None:
+                seconds = known * operation.turns
+                cost = cost._replace(seconds=seconds, start=min(seconds, cost.start))
+            found.append(cost)
+        return found
+
+    def roofline(self, operation: Ran) -> Cost:
+        """The longer of an operation's arithmetic at the peak and its traffic at its bandwidth, and a dispatch."""
         work = self.work(operation)
         if not work.bytes:
             return Cost(0.0, 0.0, 0.0, 0.0)
         compute = work.flops / self._peak(operation)
         kind = "weights" if is_product(operation) else "pointwise"
         traffic = work.bytes / self.ceilings.bandwidth(work.bytes, self.threads, kind)
-        place = place_of(operation) if by_kernels else None
-        if place is None:
-            start = self.ceilings.call("graph op")
-            return Cost(max(compute, traffic) + start, compute, traffic, start)
-        seconds = self.rates.seconds(place)
-        return Cost(seconds, compute, traffic, min(seconds, self.rates.start(place.kind)))
+        start = self.ceilings.call("graph op")
+        return Cost(*(operation.turns * part for part in (max(compute, traffic) + start, compute, traffic, start)))
 
-    def is_call(self, operation: Any) -> bool:
+    def is_call(self, operation: Ran) -> bool:
         """Whether an operation's time is that of others, which are in the trace themselves."""
         return operation.type in CALLS
 
-    def work(self, operation: Any) -> Work:
-        """What an operation that ran computes and moves; nothing, if it only hands on."""
+    def work(self, operation: Ran) -> Work:
+        """What an operation that ran computes and moves, in one turn; nothing, if it only hands on."""
         name = operation.name[-200:]
         if operation.type in FREE or self.is_call(operation):
             return Work(name=name, flops=0, products=0, read=0, written=0, operations=0)
@@ -68,8 +81,36 @@ class Prediction:
         beside = len(operation.fused) * work.written // 4 if operation.outputs else 0
         return work.model_copy(update={"flops": work.flops + beside})
 
-    def _peak(self, operation: Any) -> float:
+    def _peak(self, operation: Ran) -> float:
         """Of the operation's type, where products of it were measured."""
         dtype = operation.outputs[0].dtype.name if operation.outputs else "float32"
         measured = {one.dtype for one in self.ceilings.products if one.threads == self.threads}
         return self.ceilings.peak(dtype if dtype in measured else "float32", self.threads)
+
+
+def bytes_of_a_run(operations: Sequence[Ran]) -> int:
+    """About how many bytes a run touches: what is taken of variables and constants, and what else one operation does.
+
+    What operations give one another is in the same memory again and again.
+    """
+    kept: dict[str, int] = {}
+    largest = 0
+    for operation in (one for one in operations if one.type not in FREE | CALLS):
+        given = 0
+        for one in operation.taken:
+            if one.origin in KEPT:
+                kept[one.source.name] = one.bytes
+            else:
+                given += one.bytes
+        largest = max(largest, given + sum(map(_bytes, operation.outputs)))
+    return sum(kept.values()) + largest
+
+
+def _beside(operation: Ran, whole: int) -> int:
+    """Bytes that a run touches beside those of one operation; the nearest power of 2, which other nets have, too."""
+    own = sum(one.bytes for one in operation.taken) + sum(map(_bytes, operation.outputs))
+    return int(min(MOST, max(LEAST, 2 ** round(math.log2(max(1, whole - own))))))
+
+
+def _bytes(spec: tf.TensorSpec) -> int:
+    return 0 if spec.dtype == tf.resource else int(spec.shape.num_elements() * spec.dtype.size)

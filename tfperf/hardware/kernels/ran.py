@@ -1,30 +1,13 @@
-"""What TensorFlow really runs of a function, and how long each kernel takes: its own trace of a graph."""
+"""An operation as TensorFlow ran it: what it took, from where, what it gave, and how long it was at it."""
 
 import re
 from collections.abc import Mapping, Sequence
-from statistics import median
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from enum import StrEnum
+from typing import Any, NamedTuple
 
 import tensorflow as tf
-from numpy.typing import NDArray
 
-from tfperf.errors import HardwareError
-from tfperf.measure.clock import wall_clock
-
-__all__ = ["RUNS", "Ran", "Traced"]
-
-RUNS = 30
-"""Traced runs, of which each kernel's time is the median."""
-
-WARM_UPS = 3
-"""Runs before them."""
-
-TRACED = tf.compat.v1.RunOptions.SOFTWARE_TRACE
-"""Of what the executor does; the level above also starts profilers of devices, which takes longer."""
-
-CONTROL = frozenset({"_SOURCE", "_SINK"})
-"""Nodes of the executor itself."""
+__all__ = ["Origin", "Ran", "Taken", "ran"]
 
 VARIANTS = re.compile(r"^_(?:Mkl(?:Native)?(?:Fused)?|Fused)(?=[A-Z])|WithBias$|(?<=Norm)Ex$")
 """What TensorFlow and oneDNN put around the name of a kernel that does the same, and perhaps more."""
@@ -32,18 +15,56 @@ VARIANTS = re.compile(r"^_(?:Mkl(?:Native)?(?:Fused)?|Fused)(?=[A-Z])|WithBias$|
 NORMS = ("BatchNorm", "BatchNormV2", "BatchNormV3")
 """What that leaves of batch normalization, which has its "Fused" from the beginning."""
 
+HANDED_ON = frozenset({"Identity", "ReadVariableOp"})
+"""Operations whose answer is what they took."""
+
+
+class Origin(StrEnum):
+    """Where a tensor comes from that an operation takes."""
+
+    CONSTANT = "constant"
+    VARIABLE = "variable"
+    """The variable itself, to read parts of it, or to change it."""
+    WEIGHT = "weight"
+    """What a variable holds."""
+    GIVEN = "given"
+    """By another operation, just before."""
+
+
+class Taken(NamedTuple):
+    """A tensor that an operation takes."""
+
+    spec: tf.TensorSpec
+    origin: Origin
+    source: Any
+    """The `NodeDef` from which it comes: a constant, a variable, or whatever gave it."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the tensor; 0 of a variable itself."""
+        return 0 if self.spec.dtype == tf.resource else int(self.spec.shape.num_elements() * self.spec.dtype.size)
+
 
 class Ran(NamedTuple):
-    """One operation as it ran, with the face of a `tf.Operation` that `flops_of` and `predict` look at."""
+    """One operation as it ran, with the face of a `tf.Operation` that `flops_of` and `work_of` look at."""
 
     name: str
     kernel: str
     """As TensorFlow calls it, "_MklNativeFusedConv2D"."""
-    inputs: tuple[tf.TensorSpec, ...]
+    taken: tuple[Taken, ...]
     outputs: tuple[tf.TensorSpec, ...]
     attributes: Mapping[str, Any]
     seconds: float
-    """Inside of the kernel: the median over the traced runs."""
+    """Inside of the kernel, in all turns of a loop together: the median over the traced runs."""
+    turns: float = 1.0
+    """How often it ran in a run."""
+    unknown: int = 0
+    """Tensors that it takes beside `taken`, of which nothing was told: in a loop those from outside."""
+
+    @property
+    def inputs(self) -> tuple[tf.TensorSpec, ...]:
+        """Shapes and types of what it takes."""
+        return tuple(one.spec for one in self.taken)
 
     @property
     def type(self) -> str:
@@ -74,139 +95,40 @@ class Ran(NamedTuple):
         return getattr(value, kind)
 
 
-class Traced:
-    """A concrete function in a session of its own, which can say how long each of its kernels takes.
+def ran(
+    node: Any,
+    nodes: Mapping[str, Any],
+    given: Mapping[str, Sequence[tf.TensorSpec]],
+    seconds: float,
+    turns: float = 1.0,
+) -> Ran:
+    """What a node of a graph did in a run.
 
-    Its variables stay variables, with copies of their values, so that TensorFlow rewrites the graph as it does for
-    whoever calls the function. One operation runs at a time, on the CPU. A context manager.
+    Args:
+        node: a `NodeDef` of the graph that ran.
+        nodes: all of them, by name.
+        given: what each has given.
     """
-
-    def __init__(self, function: Any, arrays: Sequence[NDArray[Any]] = (), *, rewritten: bool = True) -> None:
-        """Build the graph.
-
-        Args:
-            function: concrete; takes the arrays by position.
-            rewritten: whether TensorFlow may rewrite the graph, as it does for functions; else every operation runs as
-                it is written, as in eager execution.
-
-        Raises:
-            HardwareError: it uses something other than variables and constants, as a lookup table.
-        """
-        values = {id(variable.handle): variable.numpy() for variable in function.variables}
-        outside = {id(inner): outer for outer, inner in function.graph.captures}
-        constants = {key: one.numpy() for key, one in outside.items() if one.dtype not in (tf.resource, tf.variant)}
-        self._feeds: dict[Any, NDArray[Any]] = {}
-        first_values: list[tuple[Any, dict[Any, Any]]] = []
-        into = {}  # name of a tensor that the function takes -> what takes its place
-        given = iter(arrays)
-        graph = tf.Graph()
-        with graph.as_default(), graph.device("/CPU:0"):
-            for tensor in function.inputs:
-                key = id(tensor)
-                if key in constants:
-                    into[tensor.name] = tf.constant(constants[key])
-                elif key not in outside:
-                    into[tensor.name] = tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
-                    self._feeds[into[tensor.name]] = next(given)
-                elif id(outside[key]) in values:
-                    value = values[id(outside[key])]
-                    place = tf.compat.v1.placeholder(value.dtype, value.shape)
-                    variable = tf.compat.v1.get_variable(f"variable_{len(first_values)}", initializer=place)
-                    into[tensor.name] = variable.handle
-                    first_values.append((variable.initializer, {place: value}))
-                else:
-                    raise HardwareError(f"expected a net that keeps variables only, it has {outside[key]}"[:300])
-            answers = tf.import_graph_def(
-                function.graph.as_graph_def(),
-                input_map=into,
-                return_elements=[tensor.name for tensor in function.outputs],
-                name="",
-            )
-            effects = [graph.get_operation_by_name(operation.name) for operation in function.graph.control_outputs]
-        self._targets = [*(tensor.op for tensor in answers), *effects]
-        settings = tf.compat.v1.ConfigProto(
-            inter_op_parallelism_threads=1,
-            intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
-        )
-        if not rewritten:
-            settings.graph_options.rewrite_options.disable_meta_optimizer = True
-            settings.graph_options.optimizer_options.opt_level = tf.compat.v1.OptimizerOptions.L0
-        self._session = tf.compat.v1.Session(graph=graph, config=settings)
-        for initializer, value in first_values:
-            self._session.run(initializer, value)
-
-    def __enter__(self) -> Self:
-        """Ready to run."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Free the session."""
-        self._session.close()
-
-    def operations(self, runs: int = RUNS) -> list[Ran]:
-        """What runs, in the order in which it begins, each with the time inside of its kernel."""
-        nodes: dict[str, Any] = {}
-        for _ in range(WARM_UPS):
-            for graph in self._run(output_partition_graphs=True).partition_graphs:
-                nodes |= {node.name: node for node in graph.node}
-        seconds: dict[str, list[float]] = {}
-        seen: dict[str, Any] = {}
-        for _ in range(runs):
-            told = self._run(trace_level=TRACED).step_stats
-            for stats in (stats for device in told.dev_stats for stats in device.node_stats):
-                seen[stats.node_name] = stats
-                seconds.setdefault(stats.node_name, []).append(
-                    (stats.op_end_rel_nanos - stats.op_start_rel_nanos) * 1e-9
-                )
-        given = {name: _outputs(stats) for name, stats in seen.items()}
-        return [
-            Ran(
-                name=name,
-                kernel=nodes[name].op,
-                inputs=_inputs(nodes[name], given),
-                outputs=given[name],
-                attributes=nodes[name].attr,
-                seconds=median(seconds[name]) * len(seconds[name]) / runs,  # in a loop it has several turns a run
-            )
-            for name, stats in sorted(seen.items(), key=lambda pair: int(pair[1].all_start_nanos))
-            if name in nodes and name not in CONTROL
-        ]
-
-    def tracing_cost(self, runs: int = RUNS) -> float:
-        """By which share a run that is traced takes longer than one that is not: medians, in turns."""
-        plain, traced = [], []
-        for _ in range(runs):
-            start = wall_clock()
-            self._session.run(self._targets, self._feeds)
-            between = wall_clock()
-            self._run(trace_level=TRACED)
-            plain.append(between - start)
-            traced.append(wall_clock() - between)
-        return median(traced) / median(plain) - 1
-
-    def _run(self, **options: Any) -> Any:
-        told = tf.compat.v1.RunMetadata()
-        self._session.run(self._targets, self._feeds, options=tf.compat.v1.RunOptions(**options), run_metadata=told)
-        return told
+    taken = _taken(node, nodes, given)
+    unknown = sum(not name.startswith("^") for name in node.input) - len(taken)
+    return Ran(node.name, node.op, taken, tuple(given[node.name]), node.attr, seconds, turns, unknown)
 
 
-def _outputs(stats: Any) -> tuple[tf.TensorSpec, ...]:
-    """Shapes and types of what a node gave, in the order of its outputs."""
-    described = {output.slot: output.tensor_description for output in stats.output}
-    return tuple(
-        tf.TensorSpec([axis.size for axis in one.shape.dim], tf.dtypes.as_dtype(one.dtype))
-        for _, one in sorted(described.items())
-    )
-
-
-def _inputs(node: Any, given: Mapping[str, Sequence[tf.TensorSpec]]) -> tuple[tf.TensorSpec, ...]:
-    """What it took, from those that gave it."""
-    taken = []
+def _taken(node: Any, nodes: Mapping[str, Any], given: Mapping[str, Sequence[tf.TensorSpec]]) -> tuple[Taken, ...]:
+    found = []
     for name in node.input:
-        source, _, place = name.partition(":")
-        specs = given.get(source, ())
-        if not name.startswith("^") and int(place or 0) < len(specs):
-            taken.append(specs[int(place or 0)])
-    return tuple(taken)
+        giver, _, place = name.partition(":")
+        specs = given.get(giver, ())
+        if not name.startswith("^") and giver in nodes and int(place or 0) < len(specs):
+            found.append(Taken(specs[int(place or 0)], *_origin(nodes[giver], nodes)))
+    return tuple(found)
+
+
+def _origin(source: Any, nodes: Mapping[str, Any]) -> tuple[Origin, Any]:
+    """Where a node's answer comes from, through those that only hand it on."""
+    origins = {"Const": Origin.CONSTANT, "VarHandleOp": Origin.VARIABLE}
+    read = False
+    while source.op in HANDED_ON and source.input[0].partition(":")[0] in nodes:
+        read = read or source.op == "ReadVariableOp"
+        source = nodes[source.input[0].partition(":")[0]]
+    return (Origin.WEIGHT, source) if read else (origins.get(source.op, Origin.GIVEN), source)

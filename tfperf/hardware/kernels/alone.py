@@ -1,0 +1,155 @@
+"""How long a kernel takes by itself: the same kernel, with tensors of the same shapes, in a graph of its own."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import tensorflow as tf
+
+from tfperf.hardware.kernels.ran import Origin, Ran, Taken
+from tfperf.hardware.kernels.session import Session, inside
+from tfperf.measure.clock import wall_clock
+
+__all__ = ["alone", "can_be_alone"]
+
+TURNS = 3
+"""Of the kernel, in a graph."""
+
+SAMPLES = 30
+"""Of a kernel; fewer of one that takes long."""
+
+FEWEST_SAMPLES = 9
+
+SECONDS = 0.5
+"""After which no further sample is taken."""
+
+WARM_UPS = 2
+
+PLAIN = frozenset({tf.float32, tf.float64, tf.bfloat16, tf.float16, tf.int32, tf.int64, tf.int8, tf.uint8, tf.bool})
+"""Types of which any numbers will do."""
+
+
+def can_be_alone(operation: Ran) -> bool:
+    """Whether a kernel can be run by itself: it takes nothing but plain numbers, constants, and variables."""
+    return (
+        bool(operation.taken)
+        and not operation.unknown
+        and all(one.origin in (Origin.CONSTANT, Origin.VARIABLE) or one.spec.dtype in PLAIN for one in operation.taken)
+    )
+
+
+def alone(operation: Ran, beside: int) -> float:
+    """Seconds inside of a kernel that runs by itself, among other traffic; the median.
+
+    What it takes of variables and constants was last read before that traffic. What others give it, and the memory
+    that it gets for its answers, were in use just before, as in a net.
+
+    Args:
+        operation: one that can be alone.
+        beside: bytes that are read between two of its runs, as the rest of a net does.
+
+    Raises:
+        tf.errors.OpError: it cannot be run with any numbers.
+        ValueError: TensorFlow takes no such node from outside.
+    """
+    graph = tf.Graph()
+    kernels: list[Any] = []
+    with graph.as_default(), graph.device("/CPU:0"):
+        memory = _variable(tf.TensorSpec([max(1, beside // 4)], tf.float32))
+        stored = [_stored(one) for one in operation.taken]
+        for turn in range(TURNS):
+            with graph.control_dependencies(kernels[-1:]):
+                swept = tf.reduce_max(memory)
+            kernels.append(_turn(operation, stored, swept, f"turn_{turn}"))
+        first_values = tf.compat.v1.global_variables_initializer()
+    names = {one.name for one in kernels}
+    taken: list[float] = []
+    with Session(graph, rewritten=False) as session:
+        session.run([first_values])
+        for _ in range(WARM_UPS):
+            session.run(kernels)
+        until = wall_clock() + SECONDS
+        while len(taken) < FEWEST_SAMPLES or (len(taken) < SAMPLES and wall_clock() < until):
+            taken += [inside(one) for one in session.traced(kernels) if one.node_name in names]
+    return median(taken)
+
+
+def _variable(spec: tf.TensorSpec) -> Any:
+    """A variable with numbers that suit most: between 0.5 and 1.5; zeros for whole ones, which may be places."""
+    shape = spec.shape.as_list()
+    if spec.dtype.is_floating:
+        first = tf.cast(tf.random.uniform(shape, 0.5, 1.5, tf.float32), spec.dtype)
+    else:
+        first = tf.zeros(shape, spec.dtype)
+    name = f"variable_{len(tf.compat.v1.global_variables())}"
+    return tf.compat.v1.get_variable(name, initializer=first, use_resource=True)
+
+
+def _stored(taken: Taken) -> Any:
+    """What is kept from turn to turn of what a kernel takes: a variable; of a constant the tensor."""
+    if taken.origin is Origin.CONSTANT:
+        return tf.constant(tf.make_ndarray(taken.source.attr["value"].tensor))
+    if taken.origin is Origin.VARIABLE:
+        attributes = taken.source.attr
+        shape, dtype = tf.TensorShape(attributes["shape"].shape), tf.dtypes.as_dtype(attributes["dtype"].type)
+        return _variable(tf.TensorSpec(shape, dtype))
+    return _variable(taken.spec)
+
+
+def _turn(operation: Ran, stored: Sequence[Any], swept: Any, scope: str) -> Any:
+    """One turn of the kernel, after a sweep through memory; its operation."""
+    graph = swept.graph
+    with graph.control_dependencies([swept]):
+        taken = [_read(*both) for both in zip(operation.taken, stored, strict=True)]
+    given = [place for place, one in enumerate(operation.taken) if one.origin is Origin.GIVEN]
+    numbers = sum(_bytes(spec) for spec in (*operation.outputs, *(operation.inputs[place] for place in given))) // 4
+    with graph.control_dependencies([swept, *(taken[place] for place in given)]):
+        last = tf.fill([max(1, numbers)], 0.0)  # memory that is free by the time the kernel asks for some
+    with graph.control_dependencies([last]):
+        for place in given:
+            taken[place] = _written(taken[place])
+    return _kernel(operation, taken, last, scope)
+
+
+def _read(taken: Taken, kept: Any) -> Any:
+    """A tensor as a kernel takes it; what others give it in memory of its own."""
+    if taken.origin is Origin.CONSTANT:
+        return kept
+    if taken.origin is Origin.VARIABLE:
+        return kept.handle
+    tensor = kept.read_value()
+    return tensor if taken.origin is Origin.WEIGHT else _written(tensor)
+
+
+def _written(tensor: Any) -> Any:
+    """The same numbers, written anew: in their place, if they are in use nowhere else."""
+    if tensor.dtype is tf.bool:
+        return tf.raw_ops.LogicalOr(x=tensor, y=False)
+    return tf.raw_ops.AddV2(x=tensor, y=tf.zeros([], tensor.dtype))
+
+
+def _bytes(spec: tf.TensorSpec) -> int:
+    return 0 if spec.dtype not in PLAIN else int(spec.shape.num_elements() * spec.dtype.size)
+
+
+def _kernel(operation: Ran, taken: Sequence[Any], after: Any, scope: str) -> Any:
+    """The kernel's node, in the graph that is being built; its operation.
+
+    Args:
+        taken: tensors.
+        after: a tensor that must be there first.
+    """
+    definition = tf.compat.v1.GraphDef()
+    node = definition.node.add(name="kernel", op=operation.kernel)
+    for key, value in operation.attributes.items():
+        if key != "_class":  # which asks for the device of a node that is not here
+            node.attr[key].CopyFrom(value)
+    into = {"^after": after}
+    definition.node.add(name="after", op="NoOp")
+    for place, tensor in enumerate(taken):
+        wanted = definition.node.add(name=f"taken_{place}", op="Placeholder")
+        wanted.attr["dtype"].type = tensor.dtype.as_datatype_enum
+        node.input.append(wanted.name)
+        into[f"{wanted.name}:0"] = tensor
+    node.input.append("^after")
+    return tf.import_graph_def(definition, into, ["kernel"], scope)[0]

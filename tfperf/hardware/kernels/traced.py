@@ -1,0 +1,131 @@
+"""What TensorFlow really runs of a function, and how long each kernel takes: its own trace of a graph."""
+
+from collections.abc import Sequence
+from statistics import median
+from types import TracebackType
+from typing import Any, Self
+
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfperf.errors import HardwareError
+from tfperf.hardware.kernels.ran import Ran, ran
+from tfperf.hardware.kernels.session import Session, inside
+from tfperf.measure.clock import wall_clock
+
+__all__ = ["RUNS", "Traced"]
+
+RUNS = 20
+"""Traced runs, of which each kernel's time is the median."""
+
+WARM_UPS = 3
+"""Runs before them."""
+
+CONTROL = frozenset({"_SOURCE", "_SINK"})
+"""Nodes of the executor itself."""
+
+
+class Traced:
+    """A concrete function in a session of its own, which can say how long each of its kernels takes.
+
+    Its variables stay variables, with copies of their values, so that TensorFlow rewrites the graph as it does for
+    whoever calls the function. One operation runs at a time, on the CPU. A context manager.
+    """
+
+    def __init__(self, function: Any, arrays: Sequence[NDArray[Any]] = (), *, rewritten: bool = True) -> None:
+        """Build the graph.
+
+        Args:
+            function: concrete; takes the arrays by position.
+            rewritten: whether TensorFlow may rewrite the graph, as it does for functions; else every operation runs as
+                it is written, as in eager execution.
+
+        Raises:
+            HardwareError: it uses something other than variables and constants, as a lookup table.
+        """
+        values = {id(variable.handle): variable.numpy() for variable in function.variables}
+        outside = {id(inner): outer for outer, inner in function.graph.captures}
+        constants = {key: one.numpy() for key, one in outside.items() if one.dtype not in (tf.resource, tf.variant)}
+        self._feeds: dict[Any, NDArray[Any]] = {}
+        first_values: list[tuple[Any, dict[Any, Any]]] = []
+        into = {}  # name of a tensor that the function takes -> what takes its place
+        given = iter(arrays)
+        graph = tf.Graph()
+        with graph.as_default(), graph.device("/CPU:0"):
+            for tensor in function.inputs:
+                key = id(tensor)
+                if key in constants:
+                    into[tensor.name] = tf.constant(constants[key])
+                elif key not in outside:
+                    into[tensor.name] = tf.compat.v1.placeholder(tensor.dtype, tensor.shape)
+                    self._feeds[into[tensor.name]] = next(given)
+                elif id(outside[key]) in values:
+                    value = values[id(outside[key])]
+                    place = tf.compat.v1.placeholder(value.dtype, value.shape)
+                    variable = tf.compat.v1.get_variable(f"variable_{len(first_values)}", initializer=place)
+                    into[tensor.name] = variable.handle
+                    first_values.append((variable.initializer, {place: value}))
+                else:
+                    raise HardwareError(f"expected a net that keeps variables only, it has {outside[key]}"[:300])
+            answers = tf.import_graph_def(
+                function.graph.as_graph_def(),
+                input_map=into,
+                return_elements=[tensor.name for tensor in function.outputs],
+                name="",
+            )
+            effects = [graph.get_operation_by_name(operation.name) for operation in function.graph.control_outputs]
+        self._targets = [*(tensor.op for tensor in answers), *effects]
+        self._session = Session(graph, rewritten=rewritten)
+        for initializer, value in first_values:
+            self._session.run([initializer], value)
+
+    def __enter__(self) -> Self:
+        """Ready to run."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free the session."""
+        self._session.__exit__(kind, error, trace)
+
+    def operations(self, runs: int = RUNS) -> list[Ran]:
+        """What runs, in the order in which it begins, each with the time inside of its kernel."""
+        nodes: dict[str, Any] = {}
+        for _ in range(WARM_UPS):
+            nodes |= self._session.nodes(self._targets, self._feeds)
+        seconds: dict[str, list[float]] = {}
+        seen: dict[str, Any] = {}
+        for _ in range(runs):
+            self._session.run(self._targets, self._feeds)  # so that it is one call after another, as where it is used
+            for stats in self._session.traced(self._targets, self._feeds):
+                seen[stats.node_name] = stats
+                seconds.setdefault(stats.node_name, []).append(inside(stats))
+        given = {name: _outputs(stats) for name, stats in seen.items()}
+        found = []
+        for name in sorted(seen, key=lambda name: int(seen[name].all_start_nanos)):
+            if name in nodes and name not in CONTROL:
+                turns = len(seconds[name]) / runs
+                found.append(ran(nodes[name], nodes, given, median(seconds[name]) * turns, turns))
+        return found
+
+    def tracing_cost(self, runs: int = RUNS) -> float:
+        """By which share a run that is traced takes longer than one that is not: medians, in turns."""
+        plain, traced = [], []
+        for _ in range(runs):
+            start = wall_clock()
+            self._session.run(self._targets, self._feeds)
+            between = wall_clock()
+            self._session.traced(self._targets, self._feeds)
+            plain.append(between - start)
+            traced.append(wall_clock() - between)
+        return median(traced) / median(plain) - 1
+
+
+def _outputs(stats: Any) -> tuple[tf.TensorSpec, ...]:
+    """Shapes and types of what a node gave, in the order of its outputs."""
+    described = {output.slot: output.tensor_description for output in stats.output}
+    return tuple(
+        tf.TensorSpec([axis.size for axis in one.shape.dim], tf.dtypes.as_dtype(one.dtype))
+        for _, one in sorted(described.items())
+    )
