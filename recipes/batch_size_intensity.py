@@ -2,7 +2,7 @@
 
 Command: python recipes/batch_size_intensity.py, or tfperf run batch_size_intensity
 Needs: TensorFlow; no GPU, no data.
-Time: about 40 s on 2 cores; with --quick about 20 s.
+Time: about 30 s on 2 cores; with --quick about 10 s.
 Source: an open question: should the work and the traffic of a batch not both grow in proportion to it, so that
     their ratio stays? It names no figure.
 Expect: the answer for a dense layer, a convolution and a pointwise operation, by a formula and counted in two ways;

@@ -105,17 +105,18 @@ def main(recipe: Recipe) -> None:
             recipe.add(check_agreement(name, next(iter(way)), first, TOLERANCE))
         for _ in ways["cache"].take(FILES // batch + 1):
             pass  # the first pass fills the cache
-        ready = tf.data.Dataset.from_tensors(first).repeat()
-        times = check_model(recipe, ways, ready, net.train_on_batch)
         epochs = {name: partial(epoch, ways[name].take(FILES // batch), net) for name in (NAIVE, TUNED)}
         with recipe.progress(f"all {FILES} images, side by side") as show:
             comparison = compare(epochs, time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show)
-    recipe.add(comparison)
-    ratio = comparison.ratio(NAIVE, TUNED)
-    recipe.means(
-        f"{TUNED}: {ratio.estimate:.1f} times as fast as the generator [{ratio.low:.1f}, {ratio.high:.1f}]: reading "
-        "became cheaper, and goes on while the step computes. Behind a longer step, cheaper reading buys nothing more."
-    )
+        recipe.add(comparison)
+        ratio = comparison.ratio(NAIVE, TUNED)
+        recipe.means(
+            f"{TUNED}: {ratio.estimate:.1f} times as fast as the generator [{ratio.low:.1f}, {ratio.high:.1f}]: "
+            "reading became cheaper, and goes on while the step computes. Behind a longer step, cheaper reading buys "
+            "nothing more."
+        )
+        ready = tf.data.Dataset.from_tensors(first).repeat()
+        times = check_model(recipe, ways, ready, net.train_on_batch)
     recipe.plot(lambda figure: draw(figure, times))
 
 

@@ -2,7 +2,7 @@
 
 Command: python recipes/mixed_precision.py, or tfperf run mixed_precision
 Needs: TensorFlow; real images (tfperf data fashion_mnist); no GPU.
-Time: about 90 s on 2 cores; with --quick about 30 s.
+Time: about 60 s on 2 cores; with --quick about 30 s.
 Source: mixed precision trains in float32 first and then refines in half; it saves memory and time, and keeps
     the accuracy. It names no figure.
 Expect: what it truly is: layers compute in half, weights stay in float32, and in float16 the loss is scaled. Time
@@ -34,6 +34,7 @@ QUICK_IMAGES = (4096, 2000)  # train, test
 
 def main(recipe: Recipe) -> None:
     """Train one CNN in three precisions, and look for what half precision loses."""
+    tf.get_logger().setLevel("ERROR")  # each net is traced for several sizes, which TensorFlow takes for retracing
     data = load("fashion_mnist").take(*QUICK_IMAGES) if recipe.flags.quick else load("fashion_mnist")
     recipe.uses(data.describe())
     batch = recipe.flags.batch
@@ -41,9 +42,9 @@ def main(recipe: Recipe) -> None:
         raise TfperfError(f"expected --batch of at most {len(data.train_images)}. Received: --batch {batch}")
     images = tf.constant(data.train_images[:batch] / np.float32(255))  # (batch, height, width, channels)
     labels = tf.constant(data.train_labels[:batch])  # (batch,)
-    show_memory(recipe, images, labels)
+    memory = measure_memory(recipe, images, labels)
     nets = {policy: build(recipe, policy) for policy in POLICIES}
-    train(recipe, nets | {UNSCALED: build(recipe, "mixed_float16", auto_scale_loss=False)}, data)
+    learnt = train(recipe, nets | {UNSCALED: build(recipe, "mixed_float16", auto_scale_loss=False)}, data)
 
     # Now all nets take the trained weights of one: what differs from here on is the precision alone.
     for net in nets.values():
@@ -55,14 +56,18 @@ def main(recipe: Recipe) -> None:
         scale = KERAS_SCALE if policy == "mixed_float16" else 1.0
         found = gradients[policy](images, labels, scale)[0] / scale
         recipe.add(check_agreement(policy, found, of_weights, tolerance))
-    count_lost_gradients(recipe, gradients, images, labels, of_activations)
-    count_lost_updates(recipe, flat(nets["float32"].trainable_variables), of_weights)
+    lost = (
+        count_lost_gradients(recipe, gradients, images, labels, of_activations),
+        count_lost_updates(recipe, flat(nets["float32"].trainable_variables), of_weights),
+    )
 
     steps = {policy: lambda net=nets[policy]: net.train_on_batch(images, labels) for policy in reversed(POLICIES)}
     with recipe.progress("one training step of each, side by side") as show:
         comparison = compare(steps, time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show)
     recipe.add(comparison)
     explain(recipe, comparison)
+    for sentence in (memory, learnt, *lost):
+        recipe.means(sentence)
     recipe.plot(lambda figure: draw(figure, of_activations, comparison))
 
 
@@ -78,8 +83,8 @@ def build(recipe: Recipe, policy: str, **options) -> keras.Model:
     return net
 
 
-def show_memory(recipe: Recipe, images, labels) -> None:
-    """The peak of memory in a training step."""
+def measure_memory(recipe: Recipe, images, labels) -> str:
+    """Measure the peak of memory in a training step; what it means, in words."""
     nets = {policy: build(recipe, policy) for policy in POLICIES}
     for net in nets.values():
         for few in (2, 3):  # after two sizes of batches it is traced for any: tracing takes memory too
@@ -91,14 +96,14 @@ def show_memory(recipe: Recipe, images, labels) -> None:
         peaks[policy] = peak.resident if peak.device is None else peak.device
         recipe.fact(f"bytes of peak memory above {POLICIES[0]}: {policy}", peaks[policy] - peaks[POLICIES[0]])
     saved = (peaks["float32"] - peaks[POLICIES[0]]) / 2**20
-    recipe.means(
+    return (
         f"A training step of {len(images)} images takes {saved:.0f} MiB less in bfloat16 than in float32: activations "
         "are half as large, weights are not."
     )
 
 
-def train(recipe: Recipe, nets: dict, data) -> None:
-    """Train every net on the same batches in the same order, and count what it gets right."""
+def train(recipe: Recipe, nets: dict, data) -> str:
+    """Train every net on the same batches in the same order, and count what it gets right; the counts, in words."""
     batch, epochs = recipe.flags.batch, 1 if recipe.flags.quick else recipe.flags.epochs
     images, tests = (part / np.float32(255) for part in (data.train_images, data.test_images))
     generator, found = np.random.default_rng(recipe.flags.seed), {}
@@ -111,7 +116,7 @@ def train(recipe: Recipe, nets: dict, data) -> None:
         recipe.fact(f"test accuracy: {name}", found[name])
     words = "; ".join(f"{name} {right:.2%}" for name, right in found.items())
     suffers = "suffers" if found[UNSCALED] < found["mixed_float16"] - 0.01 else "does not suffer"
-    recipe.means(
+    return (
         f"Right on the test images (epochs: {epochs}): {words}. A net as small as this {suffers} where the loss is not "
         "scaled."
     )
@@ -135,7 +140,7 @@ def gradients_of(net: keras.Model):
     return lambda images, labels, scale: [flat(some) for some in gradients(images, labels, tf.constant(scale))]
 
 
-def count_lost_gradients(recipe: Recipe, gradients: dict, images, labels, exact: np.ndarray) -> None:
+def count_lost_gradients(recipe: Recipe, gradients: dict, images, labels, exact: np.ndarray) -> str:
     """How many gradients of activations are 0 in half, but not with a scaled loss, and which scale is too large."""
     lost = {}
     for policy in ARITHMETIC:
@@ -149,7 +154,7 @@ def count_lost_gradients(recipe: Recipe, gradients: dict, images, labels, exact:
     finite = [np.isfinite(gradients["mixed_float16"](images, labels, scale)[0]).all() for scale in SCALES]
     broken = "none that was tried" if all(finite) else f"2**{np.log2(SCALES[finite.index(False)]):.0f}"
     recipe.fact("first scale of the loss that makes infinities", broken)
-    recipe.means(
+    return (
         f"Of {np.count_nonzero(exact):,} gradients of activations float16 holds {short:.0%} with fewer digits, and "
         f"makes {lost['mixed_float16']:.2%} zero, which the loss times 2**15 saves; bfloat16, with the exponents of "
         f"float32, {lost['mixed_bfloat16']:.2%}. Too large a scale makes infinities (here {broken}): so Keras leaves "
@@ -157,7 +162,7 @@ def count_lost_gradients(recipe: Recipe, gradients: dict, images, labels, exact:
     )
 
 
-def count_lost_updates(recipe: Recipe, weights: np.ndarray, gradients: np.ndarray) -> None:
+def count_lost_updates(recipe: Recipe, weights: np.ndarray, gradients: np.ndarray) -> str:
     """How many weights an update would leave as they are, if they were kept in half too."""
     words = []
     for kind in (tf.float16, tf.bfloat16, tf.float32):
@@ -166,7 +171,7 @@ def count_lost_updates(recipe: Recipe, weights: np.ndarray, gradients: np.ndarra
         share = float(np.mean(updated[gradients != 0] == kept[gradients != 0]))
         recipe.fact(f"share of weights that an update leaves as they are: kept in {kind.name}", share)
         words.append(f"{share:.0%} kept in {kind.name}")
-    recipe.means(f"Why weights stay in float32: SGD with rate {RATE} would leave unmoved {', '.join(words)}.")
+    return f"Why weights stay in float32: SGD with rate {RATE} would leave unmoved {', '.join(words)}."
 
 
 def explain(recipe: Recipe, comparison) -> None:

@@ -13,6 +13,11 @@ Expect: one CNN trained in one process, through Horovod on Spark, and through Te
     where the kernel allows one, and where it does not only with --open-ports allow.
 """
 
+from tfperf.parallel.spark import enter_private_network
+
+if __name__ == "__main__":
+    enter_private_network()  # begins the program anew, so before TensorFlow, which takes seconds to load
+
 import tempfile
 import time
 from pathlib import Path
@@ -28,7 +33,6 @@ from tfperf.parallel.spark import (
     SparkCluster,
     Training,
     check_requirements,
-    enter_private_network,
     is_private,
     set_weights,
 )
@@ -246,13 +250,11 @@ def draw(figure, recipe: Recipe, ways: dict[str, Training]) -> None:
 
 
 if __name__ == "__main__":
-    recipe = Recipe(
+    Recipe(
         __file__,
         batch=256,
         epochs=Flag(2, "epochs to train"),
         nodes=Flag(2, "executors of Spark, each of them one rank"),
         data=Flag("fashion_mnist", "mnist, fashion_mnist or digits", choices=NAMES),
         open_ports=Flag("refuse", "TensorFlow's servers where they cannot be confined", choices=("refuse", "allow")),
-    )
-    enter_private_network()
-    recipe.run(main)
+    ).run(main)

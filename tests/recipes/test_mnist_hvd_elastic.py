@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tfperf.measure.results import Result, read_result
+from tfperf.measure.results import Result
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "mnist_hvd_elastic.py"
 DEADLINE = 270
@@ -95,7 +95,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> tuple[Result, str, set[tuple[str, str]]]:
+def run(tmp_path_factory, check_result) -> tuple[Result, str, set[tuple[str, str]]]:
     """The recipe's result with --quick, what it printed, and (program, address) of all that listened meanwhile."""
     folder = tmp_path_factory.mktemp("run")
     started = Started([sys.executable, str(RECIPE), "--quick"], folder)
@@ -120,9 +120,9 @@ def run(tmp_path_factory) -> tuple[Result, str, set[tuple[str, str]]]:
         started.end()
     assert code == 0, started.errors()[-2000:]
     assert left == []
-    result = read_result(folder / "results" / "mnist_hvd_elastic.json")
+    printed = (folder / "stdout").read_text()
     assert sorted(path.name for path in folder.iterdir()) == ["results", "stderr", "stdout"], "it cleans up after it"
-    return result, (folder / "stdout").read_text(), listened
+    return check_result("mnist_hvd_elastic", folder, printed), printed, listened
 
 
 def program_of(process: psutil.Process) -> str:

@@ -34,9 +34,9 @@ def what_is_missing():
 needs_spark = pytest.mark.skipif(bool(what_is_missing()), reason=what_is_missing())
 
 
-@pytest.fixture
-def started(tmp_path):
-    """Functions that start a program, and list it with all that it started; none outlives the test."""
+@contextlib.contextmanager
+def programs(folder):
+    """Functions that start a program in a folder, and list it with all that it started; none outlives the block."""
     mark = uuid.uuid4().hex
 
     def everything():
@@ -51,7 +51,7 @@ def started(tmp_path):
         environment = os.environ | {"STARTED_BY_TEST": mark, "TF_CPP_MIN_LOG_LEVEL": "3"} | variables
         return subprocess.Popen(
             [sys.executable, *map(str, command)],
-            cwd=tmp_path,
+            cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -59,10 +59,19 @@ def started(tmp_path):
             start_new_session=True,
         )
 
-    yield start, everything
-    for process in everything():
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+    try:
+        yield start, everything
+    finally:
+        for process in everything():
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+@pytest.fixture
+def started(tmp_path):
+    """What `programs` gives, in the test's own folder."""
+    with programs(tmp_path) as functions:
+        yield functions
 
 
 def run(started, *command, **variables):
@@ -276,8 +285,10 @@ def can_connect(port):
 
 # Spark itself
 
-LISTENERS = """
-import os, sys
+JOBS = """
+import os, sys, time
+import horovod.spark
+from tensorflowonspark import TFCluster
 from tfperf.errors import TfperfError
 from tfperf.parallel.spark import SparkCluster
 
@@ -296,80 +307,89 @@ def listeners(driver, home):
             pass
     return [(ours[c.pid], c.laddr.ip) for c in psutil.net_connections() if c.status == "LISTEN" and c.pid in ours]
 
-def fail():
+def fail_as_rank():
     raise ValueError("the third image is upside down")
 
-import horovod.spark
+def sleep(_):
+    time.sleep(900)
+
+def fail_as_node(arguments, context):
+    raise ValueError("the fourth image is upside down")
+
+def failure(cluster, what, deadline, job):
+    try:
+        with cluster.job(what, deadline):
+            job()
+    except TfperfError as error:
+        return error
+
 with SparkCluster(2) as cluster:
+    print(os.environ["SPARK_HOME"])
     options = {"num_proc": 2, "nics": {"lo"}, "use_gloo": True, "verbose": 0}
     with cluster.job("listening", 200):
         found, _ = horovod.spark.run(listeners, (os.getpid(), os.environ["SPARK_HOME"]), **options)
     print(*sorted({kind for kind, _ in found}))
     print(*sorted({ip.removeprefix("::ffff:") for _, ip in found}))
-    try:
-        with cluster.job("Horovod on Spark", 200):
-            horovod.spark.run(fail, **options)
-    except TfperfError as error:
-        print(error)
-"""
-
-
-@needs_spark
-@pytest.mark.timeout(DEADLINE + 20)
-def test_spark_and_horovod_listen_on_loopback_and_a_rank_that_fails_is_one_line(started, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(LISTENERS)
-    _, everything = started
-    code, out, err = run(started, script)
-    assert code == 0, err[-2000:]
-    kinds, addresses, error = out.splitlines()
-    assert {"driver", "java", "daemon"} <= set(kinds.split())
-    assert addresses == "127.0.0.1"
-    assert error == "Horovod on Spark failed: ValueError: the third image is upside down"
-    assert not everything()
-
-
-ENDINGS = """
-import os, time
-from tensorflowonspark import TFCluster
-from tfperf.errors import TfperfError
-from tfperf.parallel.spark import SparkCluster
-
-def sleep(_):
-    time.sleep(900)
-
-def fail(arguments, context):
-    raise ValueError("the third image is upside down")
-
-for what, deadline in (("sleeping", 1), ("TensorFlowOnSpark", 200)):
-    try:
-        with SparkCluster(2) as cluster, cluster.job(what, deadline):
-            print(os.environ["SPARK_HOME"])
-            if what == "sleeping":
-                cluster.context.range(2, numSlices=2).foreach(sleep)
-            else:
-                TFCluster.run(cluster.context, fail, (), 2, num_ps=0, master_node="chief").shutdown(timeout=-1)
-    except TfperfError as error:
-        print(error)
+    print(failure(cluster, "Horovod on Spark", 200, lambda: horovod.spark.run(fail_as_rank, **options)))
+try:
+    with SparkCluster(2) as cluster:
+        print(os.environ["SPARK_HOME"])
+        print(failure(cluster, "sleeping", 1, lambda: cluster.context.range(2, numSlices=2).foreach(sleep)))
+        with cluster.job("TensorFlowOnSpark", 200):
+            TFCluster.run(cluster.context, fail_as_node, (), 2, num_ps=0, master_node="chief").shutdown(timeout=-1)
+except TfperfError as error:
+    print(error)
 print("SPARK_HOME" in os.environ)
 """
+"""Two clusters, each of which takes seconds to start: one that ends in order, and one that ends by an error."""
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory):
+    """What the jobs above print, line by line, and which processes they leave."""
+    folder = tmp_path_factory.mktemp("jobs")
+    (folder / "jobs.py").write_text(JOBS)
+    with programs(folder) as functions:
+        code, out, err = run(functions, "jobs.py")
+        _, everything = functions
+        left = everything()
+    assert code == 0, err[-2000:]
+    names = ("home", "kinds", "addresses", "rank failed", "other home", "hung", "node failed", "home is told")
+    return dict(zip(names, out.splitlines(), strict=True)), left
+
+
+@needs_spark
+@pytest.mark.timeout(DEADLINE + 20)  # the first of these has all of them
+def test_spark_and_horovod_listen_on_loopback(jobs):
+    said, _ = jobs
+    assert {"driver", "java", "daemon"} <= set(said["kinds"].split())
+    assert said["addresses"] == "127.0.0.1"
 
 
 @needs_spark
 @pytest.mark.timeout(DEADLINE + 20)
-def test_a_job_that_hangs_is_cancelled_and_a_node_that_fails_is_one_line(started, tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(ENDINGS)
-    _, everything = started
-    code, out, err = run(started, script)
-    assert code == 0, err[-2000:]
-    home, hung, other_home, failed, left = out.splitlines()
-    assert hung == "sleeping was not done after 1 s and was cancelled"
-    assert failed == "TensorFlowOnSpark failed: ValueError: the third image is upside down"
-    assert left == "False"
-    assert not Path(home).exists()
-    assert not Path(other_home).exists()
-    assert not everything()
+def test_a_rank_and_a_node_that_fail_are_one_line(jobs):
+    said, _ = jobs
+    assert said["rank failed"] == "Horovod on Spark failed: ValueError: the third image is upside down"
+    assert said["node failed"] == "TensorFlowOnSpark failed: ValueError: the fourth image is upside down"
+
+
+@needs_spark
+@pytest.mark.timeout(DEADLINE + 20)
+def test_a_job_that_hangs_is_cancelled(jobs):
+    said, _ = jobs
+    assert said["hung"] == "sleeping was not done after 1 s and was cancelled"
+
+
+@needs_spark
+@pytest.mark.timeout(DEADLINE + 20)
+def test_nothing_is_left_of_spark(jobs):
+    said, left = jobs
+    assert not left
+    assert said["home"] != said["other home"]
+    assert not Path(said["home"]).exists()
+    assert not Path(said["other home"]).exists()
+    assert said["home is told"] == "False"
 
 
 @needs_spark
@@ -377,7 +397,7 @@ def test_a_job_that_hangs_is_cancelled_and_a_node_that_fails_is_one_line(started
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_recipe_ends_with_all_of_spark_when_interrupted_while_ranks_train(started, tmp_path, number):
     start, everything = started
-    process = start(RECIPE, "--quick")
+    process = start(RECIPE, "--quick", "--time-limit", "0.2")
 
     def ranks():
         assert process.poll() is None, process.communicate()
