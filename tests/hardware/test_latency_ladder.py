@@ -83,7 +83,7 @@ def test_a_quick_ladder_has_every_rung(found):
     assert [one.way for one in ladder.sharing] == (["plain", "atomic"] if usable_cores() > 1 else [])
     assert all(one.times > 0 for one in ladder.sharing)
     assert "latency ladder: random" in steps
-    assert len(steps) < 20
+    assert all(one != other for one, other in itertools.pairwise(steps))  # told when it changes
 
 
 def test_it_is_read_back_as_it_was_written(found, tmp_path):
