@@ -81,7 +81,7 @@ def explain(
         signature, seed: as `open_model` takes them.
         quick: ceilings that were measured in less time will do.
         fresh: measure the machine again, whatever is kept of it.
-        ceilings: of this machine; None: those that are kept, or else measured now, which takes a minute or two.
+        ceilings: of this machine; None: those that are kept, or else measured now, which takes a minute.
         cache: folder of what is kept of this machine; None: tfperf's own.
         time_limit: seconds for each comparison.
         watcher: is told how far it is.

@@ -12,7 +12,8 @@ from tfperf.measure.value import Count, Name, Text, Value
 __all__ = ["BIG", "NEAR", "CallTime", "Explained", "Explanation", "Intervention", "Layer", "Roof", "Technique", "Xla"]
 
 FORMAT: Literal["tfperf explanation"] = "tfperf explanation"
-VERSION: Literal[1] = 1
+VERSION: Literal[2] = 2
+"""It rises with every change of the fields. 2: layers have what the roofline allows at best."""
 
 BIG = 0.05
 """Share of the kernels' time from which a layer is big."""
@@ -165,7 +166,7 @@ class Explanation(Value):
     """What a model waits for, with its numbers. Immutable."""
 
     format: Literal["tfperf explanation"] = FORMAT
-    version: Literal[1] = VERSION
+    version: Literal[2] = VERSION
     model: Name
     opened_as: Text
     training: bool = Field(description="forward and backward, in place of forward alone")

@@ -39,8 +39,8 @@ with other settings of it: more no setting has gained. The narrowest numbers hav
 is what counts for a precision that nothing was seen in yet."""
 
 MORE = 1.5
-"""Times as much as one kind gained by a precision, another may gain by it: int8 made LiteRT six times as fast on one
-net, where by their bytes alone it would be four, and nothing faster on another."""
+"""Times as much as one kind gained by a precision, another may gain by it: the same numbers
+suit the kernels of one better than those of another."""
 
 LEADING = 1.1
 """A plan so near to the best is changed as the best is: one look may be that wrong."""

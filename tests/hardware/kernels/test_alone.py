@@ -62,7 +62,7 @@ def nets():
 
 @pytest.mark.parametrize(("name", "net"), [*nets()])
 @pytest.mark.parametrize("training", [False, True])
-def test_every_kernel_that_takes_plain_numbers_can_be_alone(name, net, training):
+def test_products_of_nets_run_alone_but_those_in_loops(name, net, training):
     servable = Servable.from_net(keras.Sequential(net, name=name))
     function = training_pass(servable) if training else forward_pass(servable)
     operations = [one for one in ran(function, *servable.signature.random_inputs(2)) if can_be_alone(one)]
