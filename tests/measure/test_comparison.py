@@ -195,6 +195,38 @@ def test_short_work_refills_its_caches_untimed(fake, compared) -> None:
     assert max(result["b"].seconds) < 0.0011
 
 
+def test_what_is_far_from_all_rests_once_that_is_known(fake, compared) -> None:
+    machine = fake.FakeMachine(np.random.default_rng(0).lognormal(0, 0.05, size=997))
+    works = {
+        "far": machine.work(2.0),
+        "farther": machine.work(2.1),
+        "near": machine.work(0.06),
+        "as near": machine.work(0.06),
+    }
+    result = compared(machine, works, seed=0, rest_after=8, min_rounds=40, time_limit=60)
+    turns = {name: len(result[name].turns) for name in works}
+    assert max(turns["far"], turns["farther"]) < 20 < turns["near"] == turns["as near"] == result.rounds
+    assert result.ratio("far", "near").verdict is Verdict.FASTER
+    assert result.ratio("far", "near").estimate == pytest.approx(2.0 / 0.06, rel=0.05)
+    all_along = compared(machine, works, seed=0, min_rounds=40, time_limit=120)
+    assert len({len(all_along[name].turns) for name in works}) == 1
+
+
+def test_nobody_rests_whose_ratio_to_the_fastest_is_not_known(fake, compared) -> None:
+    machine = fake.FakeMachine(np.random.default_rng(0).lognormal(0, 0.05, size=997))
+    works = {name: machine.work(0.06) for name in "ab"}
+    result = compared(machine, works, seed=0, rest_after=8, time_limit=8)
+    assert result.stopped is Stop.TIME_LIMIT
+    assert {len(result[name].turns) for name in works} == {result.rounds}
+
+
+def test_turns_are_as_long_as_asked_for(fake, compared) -> None:
+    machine = fake.FakeMachine(read_cost=1e-7)
+    works = {"a": machine.work(0.001), "b": machine.work(0.001)}
+    assert compared(machine, works, seed=0)["a"].samples_per_turn == 5
+    assert compared(machine, works, seed=0, turn_seconds=0.02)["a"].samples_per_turn == 20
+
+
 # ---------------------------------------------------------------- what it returns
 
 

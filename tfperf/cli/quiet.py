@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 
+from tfperf.importing import no_collections
 from tfperf.start_up_noise import START_UP_NOISE
 
 __all__ = ["QUIET_LOG", "load_tensorflow"]
@@ -21,7 +22,8 @@ def load_tensorflow() -> None:
         standard_error = os.dup(2)
         os.dup2(log.fileno(), 2)
         try:
-            import tensorflow as tf
+            with no_collections():
+                import tensorflow as tf
 
             tf.config.list_physical_devices()
         finally:

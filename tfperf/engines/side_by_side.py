@@ -14,7 +14,7 @@ from tfperf.engines.child import TrialError
 from tfperf.engines.plan import Plan
 from tfperf.engines.process import EngineProcess, Loaded, Work, store_arrays
 from tfperf.engines.trial import Status, Trial
-from tfperf.engines.turns import InTurns, Turns
+from tfperf.engines.turns import SETTLING_SECONDS, InTurns, Turns
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 from tfperf.measure import Comparison, Doubt, Measurement, Progress, compare, measure
@@ -33,6 +33,8 @@ __all__ = [
 ROWS = 8
 """Rows that an engine's answers are checked on, at least, and two batches: one alone could be remembered."""
 
+REST_AFTER = 8
+"""Rounds after which a plan has no more turns that is far from the fastest, where only that is asked for."""
 
 ANSWERS_ALIKE = Doubt(
     name="answers_alike",
@@ -131,7 +133,11 @@ def measured_trial(trial: Trial, work: Work, measurement: Measurement) -> Trial:
 
 
 def measure_in_turns(
-    runs: Sequence[tuple[Trial, Work]], time_limit: float, on_progress: Callable[[Progress], None] | None = None
+    runs: Sequence[tuple[Trial, Work]],
+    time_limit: float,
+    on_progress: Callable[[Progress], None] | None = None,
+    *,
+    which_is_fastest: bool = False,
 ) -> tuple[list[Trial], Comparison | None]:
     """Measure the work of trials side by side, each alone in its turn: the processes of the others stand still.
 
@@ -139,6 +145,7 @@ def measure_in_turns(
 
     Args:
         time_limit: seconds of measuring.
+        which_is_fastest: whether that is all that is asked for, and those that are far from it may have fewer turns.
 
     Returns:
         The trials in their order, and the comparison of those that were measured, under their names; None: they are
@@ -151,7 +158,7 @@ def measure_in_turns(
             with contextlib.ExitStack() as stack:
                 for child in {work.child for work in works.values() if work.child is not None}:
                     stack.enter_context(child.taking_turns())
-                found = _compared(_in_turns(works), time_limit, on_progress)
+                found = _compared(_in_turns(works), time_limit, on_progress, which_is_fastest)
         except TrialError:
             for name, work in list(works.items()):
                 if work.failure is not None:
@@ -177,10 +184,19 @@ def _in_turns(works: Mapping[str, Work]) -> dict[str, InTurns]:
 
 
 def _compared(
-    works: Mapping[str, Any], time_limit: float, on_progress: Callable[[Progress], None] | None
+    works: Mapping[str, Any],
+    time_limit: float,
+    on_progress: Callable[[Progress], None] | None,
+    which_is_fastest: bool,
 ) -> Comparison | Measurement:
     if len(works) > 1:
-        return compare(works, time_limit=time_limit, on_progress=on_progress)
+        return compare(
+            works,
+            time_limit=time_limit,
+            turn_seconds=SETTLING_SECONDS,  # as long as changing over takes
+            rest_after=REST_AFTER if which_is_fastest else None,
+            on_progress=on_progress,
+        )
     ((name, work),) = works.items()
     return measure(work, name=name, time_limit=time_limit, on_progress=on_progress)
 

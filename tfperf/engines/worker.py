@@ -29,6 +29,7 @@ from tfperf.engines.runner import Runner
 from tfperf.engines.trial import Status
 from tfperf.errors import TfperfError
 from tfperf.exports.signature import Signature
+from tfperf.importing import no_collections
 from tfperf.measure.memory import PeakMemory
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Worker:
         self._peak = PeakMemory()
         self._inputs: dict[int, tuple[NDArray[Any], ...]] = {}
 
+    @no_collections()
     def load(self, plan: str, signature: str, folder: str) -> dict[str, Any]:
         """Load what was converted for the plan."""
         began = time.perf_counter()
@@ -59,6 +61,7 @@ class Worker:
         self._runner = load(Path(folder), Signature.model_validate_json(signature), chosen)
         return self._loaded(time.perf_counter() - began)
 
+    @no_collections()
     def build(self, plan: str, origin: list[Any], weights: str, signature: str) -> dict[str, Any]:
         """Open a model again, for an engine that calls the net itself."""
         began = time.perf_counter()
@@ -75,6 +78,7 @@ class Worker:
         self._runner = runner
         return self._loaded(seconds)
 
+    @no_collections()
     def prepare(
         self, origin: list[Any], weights: str, signature: str, cache: str, representative: str | None, fingerprint: str
     ) -> None:

@@ -62,6 +62,9 @@ full of another candidate's data, and in use it would not."""
 FINEST_SHARE = 1 / 50
 """A ratio need not be known better than to this share of its own distance from 1."""
 
+RESTING_SHARE = 1 / 10
+"""The same where the question is which is the fastest: that it is another is then beyond doubt."""
+
 
 class Verdict(StrEnum):
     """What a ratio says of the candidate, against its baseline."""
@@ -87,6 +90,11 @@ class Ratio(Value):
         if not self.low <= self.estimate <= self.high:
             raise ValueError(f"expected low <= estimate <= high, found {self.low}, {self.estimate}, {self.high}")
         return self
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Baseline and candidate."""
+        return self.baseline, self.candidate
 
     @property
     def interval(self) -> Interval:
@@ -165,6 +173,8 @@ def compare(
     margin: float = MARGIN,
     time_limit: float = TIME_LIMIT,
     min_rounds: int = MIN_ROUNDS,
+    turn_seconds: float = TURN_SECONDS,
+    rest_after: int | None = None,
     clock: Clock = wall_clock,
     synchronize: Synchronizer | None = None,
     seed: int | None = None,
@@ -182,7 +192,11 @@ def compare(
             its work is done in another process, is asked for its seconds.
         margin: times that differ by less than this share count as equal.
         time_limit: seconds for all candidates together; their first calls come before.
-        min_rounds: rounds to take at least, unless the time is up.
+        min_rounds: rounds to take at least, unless the time is up or `rest_after` is given.
+        turn_seconds: of measuring, before the next candidate's turn; raise it where changing over costs more.
+        rest_after: rounds after which a candidate has no more turns once its ratio to the fastest is known, so that
+            those which may be the fastest have the rest of the time, and other ratios stay as they are; None: all have
+            a turn in every round.
         clock: returns seconds.
         synchronize: waits for the devices before each reading; None: found from what is loaded.
         seed: of the random order; None: another one each time.
@@ -192,7 +206,8 @@ def compare(
         MeasurementError: the clock does not move.
         ValueError: fewer than two candidates, or a limit that is not positive.
     """
-    check_limits(margin=margin, time_limit=time_limit, min_rounds=min_rounds)
+    check_limits(margin=margin, time_limit=time_limit, min_rounds=min_rounds, turn_seconds=turn_seconds)
+    first_look = max(FEWEST_ROUNDS, rest_after) if rest_after is not None else min_rounds
     if len(candidates) < 2:
         raise ValueError(f"expected at least two candidates to compare. Received: {', '.join(candidates) or 'none'}")
     environment, watch, order = Environment.here(), Watch(), random.Random(seed)
@@ -202,12 +217,13 @@ def compare(
         sampler = Sampler(name, function, args, kwargs, clock=clock, synchronize=synchronize)
         first_calls += sampler.first_call_seconds
         samplers[sampler] = sampler.calibrate(min(WARM_UP_SECONDS, time_limit / (4 * len(candidates))))
-    turns = _plan(samplers)
+    turns = _plan(samplers, turn_seconds)
+    active, share = turns, FINEST_SHARE if rest_after is None else RESTING_SHARE
     half_widths: list[tuple[int, float]] = []
-    next_look, rounds = min_rounds, 0
+    next_look, rounds = first_look, 0
     stopped: Stop | None = None
     while stopped is None:
-        for turn in order.sample(turns, len(turns)):
+        for turn in order.sample(active, len(active)):
             turn.take()
         rounds += 1
         spent = clock() - began - first_calls
@@ -215,15 +231,21 @@ def compare(
             next_look = math.ceil(rounds * LOOK_GROWTH)
             dropped = _warm_up_rounds(turns)
             ratios = _ratios(turns, dropped, margin)
-            half_width = max(_log_half_width(ratio) for ratio in ratios)
+            if rest_after is not None:  # the question is which is the fastest, not how far apart the others are
+                fastest = min(active, key=lambda turn: float(np.median(turn.medians[dropped:]))).sampler.name
+                ratios = [ratio for ratio in ratios if fastest in ratio.names]
+            # Half the margin tells a difference of the margin from none; far from 1 less will do
+            vague = [ratio for ratio in ratios if _log_half_width(ratio) > max(margin / 2, share * _distance(ratio))]
+            half_width = max(_log_half_width(ratio) for ratio in vague or ratios)
             half_widths.append((rounds - dropped, half_width))
             if on_progress:
                 on_progress(Progress(rounds, spent, time_limit, half_width))
-            if rounds - dropped >= min_rounds:
-                precise = all(_log_half_width(ratio) <= _needed_half_width(ratio, margin) for ratio in ratios)
-                stopped = reason_to_stop(precise, half_widths)
+            if rounds - dropped >= first_look:
+                stopped = reason_to_stop(not vague, half_widths)
                 if stopped is Stop.NOISE_FLOOR and any(ratio.verdict is Verdict.TOO_NOISY for ratio in ratios):
                     stopped = None  # an answer is worth the rest of the time
+            if rest_after is not None and vague:
+                active = [turn for turn in active if any(turn.sampler.name in ratio.names for ratio in vague)]
         if stopped is None and spent >= time_limit:
             stopped = Stop.TIME_LIMIT
         if stopped is None and (rounds >= MOST_ROUNDS or any(turn.full for turn in turns)):
@@ -273,8 +295,8 @@ class _Turns:
         self.medians.append(float(np.median(samples)))
 
 
-def _plan(samplers: dict[Sampler, float]) -> list[_Turns]:
-    """Turns of about TURN_SECONDS, with as many calls and samples for all candidates of like speed.
+def _plan(samplers: dict[Sampler, float], turn_seconds: float) -> list[_Turns]:
+    """Turns of about so many seconds, with as many calls and samples for all candidates of like speed.
 
     The median of two skewed samples is their mean and lies higher than the median of ten, so turns of
     different lengths would tell equal work apart.
@@ -291,7 +313,7 @@ def _plan(samplers: dict[Sampler, float]) -> list[_Turns]:
     calls = {s: max(other.calls_per_sample for other in alike[s]) for s in seconds}
     for sampler in seconds:
         sampler.calls_per_sample = calls[sampler]
-    lengths = {s: max(1, round(TURN_SECONDS / (seconds[s] * calls[s]))) for s in seconds}
+    lengths = {s: max(1, round(turn_seconds / (seconds[s] * calls[s]))) for s in seconds}
     return [
         _Turns(s, length=max(lengths[other] for other in alike[s]), refill=seconds[s] < REFILL_LIMIT) for s in seconds
     ]
@@ -301,25 +323,25 @@ def _warm_up_rounds(turns: Sequence[_Turns]) -> int:
     """Rounds to drop at the start, so that no candidate is still warming up in those that stay.
 
     Each turn is seen beside the others of its round: what all candidates share cancels in the ratios, and
-    dropping rounds for it would only lose data.
+    dropping rounds for it would only lose data. Once a candidate rests, only the rounds before tell.
     """
-    logs = np.log([turn.medians for turn in turns])  # (candidates, rounds)
+    rounds = min(len(turn.medians) for turn in turns)
+    logs = np.log([turn.medians[:rounds] for turn in turns])  # (candidates, rounds)
     beside = np.exp(logs - logs.mean(axis=0))
     return max(statistics.warm_up_length(candidate) for candidate in beside)
 
 
 def _ratios(turns: Sequence[_Turns], dropped: int, margin: float) -> list[Ratio]:
-    """A ratio for each pair of candidates, from the rounds that stay."""
+    """A ratio for each pair of candidates, from the rounds that stay and in which both had a turn."""
     return [
-        paired(
-            baseline.sampler.name,
-            candidate.sampler.name,
-            np.array(baseline.medians[dropped:]),
-            np.array(candidate.medians[dropped:]),
-            margin,
-        )
-        for baseline, candidate in itertools.combinations(turns, 2)
+        paired(one.sampler.name, other.sampler.name, *_of_both(one.medians[dropped:], other.medians[dropped:]), margin)
+        for one, other in itertools.combinations(turns, 2)
     ]
+
+
+def _of_both(one: Sequence[float], other: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rounds = min(len(one), len(other))
+    return np.array(one[:rounds]), np.array(other[:rounds])
 
 
 def paired(
@@ -346,9 +368,8 @@ def _log_half_width(ratio: Ratio) -> float:
     return math.log(ratio.high / ratio.low) / 2
 
 
-def _needed_half_width(ratio: Ratio, margin: float) -> float:
-    """Half the margin tells a difference of the margin from none; far from 1 less will do."""
-    return max(margin / 2, FINEST_SHARE * abs(math.log(ratio.estimate)))
+def _distance(ratio: Ratio) -> float:
+    return abs(math.log(ratio.estimate))
 
 
 def _doubts(rounds: int) -> tuple[Doubt, ...]:

@@ -41,6 +41,10 @@ WARM_UP_SECONDS = 0.1
 MOST_CALLS_PER_SAMPLE = 10_000_000
 """A clock that has not moved after so many calls does not move."""
 
+ASKINGS = 5
+"""Times what asking another process for its seconds takes, that a sample of its work lasts at least: the work is cold
+after each request, and in use, called again and again, it would not be."""
+
 LOOK_GROWTH = 1.25
 """Factor by which the samples grow between two looks at the interval."""
 
@@ -117,7 +121,8 @@ class Sampler:
     def calibrate(self, warm_up_seconds: float = WARM_UP_SECONDS) -> float:
         """Warm up, and choose the calls per sample: the fewest for which reading the clock costs under 0.1 %.
 
-        The fewest, because a sample of many calls hides the slow ones among them.
+        The fewest, because a sample of many calls hides the slow ones among them. Where another process times the
+        work, a sample is long beside the asking.
 
         Returns:
             Seconds per call of the last sample taken.
@@ -126,10 +131,12 @@ class Sampler:
             MeasurementError: the clock does not move.
         """
         self.read_cost = read_cost(self._clock, self._synchronize)
-        needed = self.read_cost / MOST_READ_COST
-        calls, spent = 1, 0.0
+        calls, spent, asking = 1, 0.0, math.inf
         while True:
+            began = self._clock()
             seconds = self._timed(calls)
+            asking = min(asking, self._clock() - began - seconds) if self._elsewhere else 0.0
+            needed = max(self.read_cost / MOST_READ_COST, ASKINGS * asking)
             spent += seconds
             long_enough = seconds > 0 and seconds >= needed
             if long_enough and spent >= warm_up_seconds:

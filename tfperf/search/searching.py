@@ -367,7 +367,7 @@ class Search:
                     runs.append(self._checked(*process, self._examples(trial.batch)))
                 except TrialError as error:
                     failed.append(failed_trial(trial.plan, trial.batch, error))
-            measured, comparison = measure_in_turns(runs, seconds, self._watcher.measuring)
+            measured, comparison = measure_in_turns(runs, seconds, self._watcher.measuring, which_is_fastest=True)
         return Round(trials=(*measured, *failed), comparison=comparison)
 
     def _started(self, plan: Plan) -> Started | TrialError:
