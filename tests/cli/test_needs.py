@@ -22,6 +22,7 @@ def environment_without(monkeypatch):
     monkeypatch.setattr(needs.metadata, "requires", lambda name: {"tfperf": EXTRAS}[name])
     monkeypatch.setattr(needs.horovod, "look", lambda: [HOROVOD])
     monkeypatch.setattr(needs.spark, "look", lambda: [Finding("Java", State.OK, "version 17")])
+    monkeypatch.setattr(needs.data, "look", lambda names: [Finding(f"data set {names[0]}", State.OK, "here")])
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,14 @@ def test_a_package_of_an_extra_lacks(extra):
 
 def test_horovod_lacks():
     assert lacking("TensorFlow; Horovod (tfperf horovod install)") == "Horovod: not installed; tfperf horovod install"
+
+
+def test_data_lacks(monkeypatch):
+    absent = Finding("data set fashion_mnist", State.NOTE, "not on this machine yet", "tfperf data fashion_mnist")
+    monkeypatch.setattr(needs.data, "look", lambda names: [absent] if names == ["fashion_mnist"] else [])
+    assert lacking(read_header(list_recipes()["quantize_int8"]).needs) == (
+        "data set fashion_mnist: not on this machine yet; tfperf data fashion_mnist"
+    )
 
 
 def test_java_lacks(monkeypatch):

@@ -213,8 +213,8 @@ def test_what_is_far_from_all_rests_once_that_is_known(fake, compared) -> None:
 
 
 def test_nobody_rests_whose_ratio_to_the_fastest_is_not_known(fake, compared) -> None:
-    machine = fake.FakeMachine(np.random.default_rng(0).lognormal(0, 0.05, size=997))
-    works = {name: machine.work(0.06) for name in "ab"}
+    machine = fake.FakeMachine(np.random.default_rng(0).lognormal(0, 0.5, size=997), unit_seconds=0.06)
+    works = {name: machine.work(0.06) for name in "abc"}
     result = compared(machine, works, seed=0, rest_after=8, time_limit=8)
     assert result.stopped is Stop.TIME_LIMIT
     assert {len(result[name].turns) for name in works} == {result.rounds}

@@ -134,6 +134,19 @@ def test_after_the_probes_comes_an_engine_of_each_kind_with_the_threads_that_sui
     assert not any(plan.transformations for plan in first)
 
 
+@pytest.mark.parametrize(("slower", "tried"), [(1.5, False), (1.1, True)])
+def test_threads_that_slowed_the_probes_are_not_tried_with_other_kinds(slower, tried):
+    space = space_of(("litert", "xla_aot", "onnx"), (1, 2), precisions=("float32",), applicable=())
+    base = {"litert": 1.2, "xla_aot": 1.0, "onnx": 1.1}
+    proposed, _, champions = searched(
+        space, lambda plan: base.get(plan.engine, 9.0) * (slower if plan.threads == 2 else 1.0)
+    )
+    twos = {plan.engine for plan in proposed if plan.threads == 2}
+    assert twos == ({"litert", "xla_aot", "onnx"} if tried else {"litert"})
+    words = champions.why_not(Plan(engine="onnx", threads=2), False)
+    assert (words == "2 threads in place of 1 made litert 1.5x as slow") is not tried
+
+
 def test_where_the_first_of_a_kind_does_not_run_the_next_is_tried():
     space = space_of(("frozen", "graph", "saved_model"), (1,), precisions=("float32",), applicable=())
     costs = {"frozen": math.inf, "saved_model": math.inf, "graph": 1.0}

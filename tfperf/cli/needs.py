@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from importlib import metadata
 
-from tfperf.doctor import horovod, packages, spark
+from tfperf.doctor import data, horovod, packages, spark
 from tfperf.doctor.finding import Finding, State
 
 __all__ = ["lacking"]
@@ -13,8 +13,8 @@ __all__ = ["lacking"]
 def lacking(needs: str) -> str:
     """The first thing of those a recipe needs that is not here, and what mends it; "" where none is known to lack.
 
-    Looked for are the extras of tfperf and Horovod, as the headers name them: `pip install 'tfperf[spark]'`,
-    `tfperf horovod install`. About a second for Horovod; imports no TensorFlow.
+    Looked for are the extras of tfperf, Horovod and data sets, as the headers name them: `pip install 'tfperf[spark]'`,
+    `tfperf horovod install`, `tfperf data fashion_mnist`. About a second for Horovod; imports no TensorFlow.
 
     Args:
         needs: that field of a header. Semicolons divide it; a part that says "where" names what the recipe uses where
@@ -33,6 +33,8 @@ def _findings(part: str) -> Iterator[Finding]:
         yield from spark.look() if extra == "spark" else _packages_of(extra)
     if "tfperf horovod install" in part:
         yield horovod.look()[0]
+    if names := re.findall(r"tfperf data (\w+)", part):
+        yield from data.look(names)
 
 
 def _packages_of(extra: str) -> Iterator[Finding]:

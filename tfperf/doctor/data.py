@@ -1,5 +1,7 @@
 """Which data sets are on this machine already. Nothing is downloaded, nothing is unpacked."""
 
+from collections.abc import Sequence
+
 from tfperf.doctor.finding import Finding, State
 from tfperf.doctor.packages import installed_version
 from tfperf.doctor.shell import own_command, pip_install
@@ -7,12 +9,16 @@ from tfperf.doctor.shell import own_command, pip_install
 __all__ = ["look"]
 
 
-def look() -> list[Finding]:
-    """One finding for each data set, whose files are read and checked where they are found."""
+def look(names: Sequence[str] | None = None) -> list[Finding]:
+    """One finding for each data set, whose files are read and checked where they are found.
+
+    Args:
+        names: of data sets; None: all.
+    """
     from tfperf.data import NAMES
     from tfperf.data.expected import IMAGE_SETS
 
-    return [_image_set(name) if name in IMAGE_SETS else _digits(name) for name in NAMES]
+    return [_image_set(name) if name in IMAGE_SETS else _digits(name) for name in names or NAMES]
 
 
 def _image_set(name: str) -> Finding:

@@ -28,6 +28,8 @@ __all__ = [
 
 GIGA = 1e9
 
+NOISY = "~: too noisy here, no two passes agree within 5 %"
+
 COLOURS = ("#2a6f97", "#c2570c", "#2e7d4f", "#7b4d94", "#b03a48", "#8a6d00")
 
 
@@ -36,11 +38,13 @@ def arithmetic_table(ceilings: Ceilings) -> Table:
     table = bare_table("", *(thread_words(count) for count in ceilings.threads))
     for dtype, rates in _peaks(ceilings).items():
         by = " (XLA)" if any(one.compiled for one in ceilings.products if one.dtype == dtype) else ""
-        words = ["" if rate is None else f"{rate / GIGA:,.0f} G" for rate in rates]
+        words = ["" if rate is None else _marked(f"{rate / GIGA:,.0f} G", sure) for rate, sure in rates]
         table.add_row(escape(f"{dtype} products{by}"), *words)
     table.title, table.title_justify, table.title_style = f"Arithmetic, {ceilings.device}, at best", "left", "bold"
     refused = [f"{one.name}: {one.reason}" for one in ceilings.refusals]
-    return with_notes(table, ["G: 10^9 operations a second; in float types FLOPs", *refused], [])
+    sure = all(one.repeatable for one in (*ceilings.products, *ceilings.bandwidths, *ceilings.calls))
+    notes = ["G: 10^9 operations a second; in float types FLOPs", *([] if sure else [NOISY])]
+    return with_notes(table, [*notes, *refused], [])
 
 
 def memory_table(ceilings: Ceilings, caches: Sequence[Cache]) -> Table:
@@ -51,10 +55,10 @@ def memory_table(ceilings: Ceilings, caches: Sequence[Cache]) -> Table:
         for count in sorted({one.threads for one in ceilings.bandwidths})
     ]
     table = bare_table("working set", "fits", *(f"{kind}, {thread_words(count)}" for kind, count in kinds))
-    found = {(one.kind, one.threads, one.working_set): one.bytes_per_second for one in ceilings.bandwidths}
+    found = {(one.kind, one.threads, one.working_set): one for one in ceilings.bandwidths}
     for size in sorted({one.working_set for one in ceilings.bandwidths}):
         figures = [found.get((kind, count, size)) for kind, count in kinds]
-        words = ["" if figure is None else f"{figure / GIGA:.4g} GB/s" for figure in figures]
+        words = ["" if one is None else _marked(_gigabytes(one.bytes_per_second), one.repeatable) for one in figures]
         table.add_row(format_bytes(size), _place(size, caches), *words)
     table.title, table.title_justify, table.title_style = "Memory, through TensorFlow", "left", "bold"
     notes = ["pointwise: each number read, and written in its place; weights: a matrix read once, for one row"]
@@ -70,15 +74,18 @@ def call_table(ceilings: Ceilings) -> Table:
     table = bare_table("", "")
     table.show_header = False
     for one in ceilings.calls:
-        table.add_row(escape(one.name), format_seconds(one.seconds))
+        table.add_row(escape(one.name), _marked(format_seconds(one.seconds), one.repeatable))
     disk, loopback, stream = (
         ceilings.disk_read_bytes_per_second,
         ceilings.loopback_seconds,
         ceilings.loopback_bytes_per_second,
     )
-    table.add_row("disk, read", "not told" if disk is None else f"{disk / GIGA:.3g} GB/s")
-    table.add_row("loopback, there and back", "not told" if loopback is None else format_seconds(loopback))
-    table.add_row("loopback, in a stream", "not told" if stream is None else f"{stream / GIGA:.3g} GB/s")
+    for name, words, sure in (
+        ("disk, read", disk and _gigabytes(disk), ceilings.disk_repeatable),
+        ("loopback, there and back", loopback and format_seconds(loopback), ceilings.loopback_repeatable),
+        ("loopback, in a stream", stream and _gigabytes(stream), ceilings.loopback_repeatable),
+    ):
+        table.add_row(name, _marked(words, sure) if words else "not told")
     table.title, table.title_justify, table.title_style = "Calls, disk and loopback", "left", "bold"
     return table
 
@@ -165,7 +172,7 @@ def _draw_products(axes: Axes, ceilings: Ceilings) -> None:
     width = 0.8 / len(counts)
     for number, (count, colour) in enumerate(zip(counts, COLOURS, strict=False)):
         places = [group + (number - (len(counts) - 1) / 2) * width for group in range(len(peaks))]
-        heights = [(rates[number] or 0.0) / GIGA for rates in peaks.values()]
+        heights = [(rates[number][0] or 0.0) / GIGA for rates in peaks.values()]
         bars = axes.bar(places, heights, width * 0.9, color=colour, label=thread_words(count))
         axes.bar_label(bars, [f"{height:,.0f}" if height else "" for height in heights], padding=2, fontsize="small")
     axes.set_xticks(range(len(peaks)), list(peaks))
@@ -173,13 +180,27 @@ def _draw_products(axes: Axes, ceilings: Ceilings) -> None:
     _finish(axes, "Matrix products, at best")
 
 
-def _peaks(ceilings: Ceilings) -> dict[str, list[float | None]]:
-    """By type the rates of the fastest products, one for each number of threads; None: not measured."""
-    measured = dict.fromkeys((one.dtype, one.threads) for one in ceilings.products)
-    return {
-        dtype: [ceilings.peak(dtype, count) if (dtype, count) in measured else None for count in ceilings.threads]
-        for dtype in dict.fromkeys(one.dtype for one in ceilings.products)
-    }
+def _peaks(ceilings: Ceilings) -> dict[str, list[tuple[float | None, bool]]]:
+    """By type the rates of the fastest products, one for each number of threads, and whether they are repeatable.
+
+    A rate is None where none was measured.
+    """
+
+    def peak(dtype: str, threads: int) -> tuple[float | None, bool]:
+        rates = [one for one in ceilings.products if (one.dtype, one.threads) == (dtype, threads)]
+        best = max(rates, key=lambda one: one.flops_per_second, default=None)
+        return (None, True) if best is None else (best.flops_per_second, best.repeatable)
+
+    dtypes = dict.fromkeys(one.dtype for one in ceilings.products)
+    return {dtype: [peak(dtype, count) for count in ceilings.threads] for dtype in dtypes}
+
+
+def _gigabytes(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / GIGA:.4g} GB/s"
+
+
+def _marked(words: str, repeatable: bool) -> str:
+    return words if repeatable else f"~{words}"
 
 
 def _finish(axes: Axes, title: str) -> None:

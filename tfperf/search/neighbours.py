@@ -42,6 +42,10 @@ MORE = 1.5
 """Times as much as one kind gained by a precision, another may gain by it: the same numbers
 suit the kernels of one better than those of another."""
 
+SLOWED = 1.2
+"""A number of threads that slowed the probes by more is not tried with other kinds: a net too small for so many threads
+in one engine is too small in all."""
+
 LEADING = 1.1
 """A plan so near to the best is changed as the best is: one look may be that wrong."""
 
@@ -102,6 +106,9 @@ class Champions:
             return "a call of a tf.function from Python takes longer than the best of all"
         if plan.engine != champion.engine and behind > SIBLING:
             return f"{champion} has the same kernels, and takes {behind:.1f}x as long as the best of all"
+        if plan.threads and (slowed := self._slowed(champion, plan.threads)) > SLOWED:
+            probe, *_ = self._space.probes()
+            return f"{plan.threads} threads in place of {champion.threads} made {probe.engine} {slowed:.1f}x as slow"
         needed, gain = self._gain_needed(kind), self._gain_by(plan.precision)
         if plan.precision != champion.precision and needed > gain:
             return f"in {plan.precision} {kind} would have to be {needed:.1f}x as fast; it gains {gain:.1f}x at most"
@@ -139,7 +146,8 @@ class Champions:
     def _settings(self, plan: Plan, part: str) -> Iterator[Plan]:
         engine, question = find_engine(plan.engine), self._space.question
         if part == "threads" and plan.threads is not None:
-            yield from (_with(plan, threads=one) for one in _beside(question.threads, plan.threads))
+            beside = _beside(question.threads, plan.threads)
+            yield from (_with(plan, threads=one) for one in beside if self._slowed(plan, one) <= SLOWED)
         elif part == "batch" and plan.batch is not None:
             yield from (_with(plan, batch=one) for one in _beside(question.batches, plan.batch))
         elif part == "precision":
@@ -190,6 +198,13 @@ class Champions:
     def _middle(self) -> int:
         batches = self._space.question.batches
         return batches[len(batches) // 2]
+
+    def _slowed(self, plan: Plan, threads: int) -> float:
+        """How many times as slow another number of threads made the probes; 1 where the plan is of their kind."""
+        kind = self._kind_of(plan)
+        costs = {one.threads: self._cost_of(one) for one in self._space.probes() if self._kind_of(one) != kind}
+        before, after = costs.get(plan.threads, 0.0), costs.get(threads, 0.0)
+        return after / before if 0 < before < float("inf") and after < float("inf") else 1.0
 
     def _best_threads(self) -> int:
         """The number with which the probes were fastest."""

@@ -68,6 +68,9 @@ def test_a_type_is_a_figure_or_a_reason(ceilings, dtype):
 def test_the_doubts_tell_of_passes_that_disagree(ceilings):
     for doubt in ceilings.doubts:
         assert "too noisy" in doubt.words
+    figures = (*ceilings.products, *ceilings.bandwidths, *ceilings.calls)
+    marked = not all(one.repeatable for one in figures)
+    assert bool(ceilings.doubts) >= (marked or not ceilings.disk_repeatable or not ceilings.loopback_repeatable)
 
 
 def test_a_process_that_is_late_is_ended():

@@ -21,11 +21,18 @@ __all__ = [
 ]
 
 FORMAT: Literal["tfperf ceilings"] = "tfperf ceilings"
-VERSION: Literal[2] = 2
-"""It rises with every change of the fields. 2: convolutions and thin products are gone, working sets are shared out."""
+VERSION: Literal[3] = 3
+"""It rises with every change of the fields. 2: convolutions and thin products are gone, working sets are shared out.
+3: each figure says whether it was repeatable."""
 
 
-class ProductRate(Value):
+class Figure(Value):
+    """Something that was measured in several passes."""
+
+    repeatable: bool = Field(default=True, description="two passes agreed within 5 %")
+
+
+class ProductRate(Figure):
     """How fast matrices are multiplied: (rows, size) by (size, size)."""
 
     dtype: Name
@@ -36,7 +43,7 @@ class ProductRate(Value):
     flops_per_second: float = Field(gt=0, description="a multiply-add is two; of int8, integer operations")
 
 
-class Bandwidth(Value):
+class Bandwidth(Figure):
     """How fast bytes come from where a working set of this size stays, and go back."""
 
     threads: Count = Field(description="on a CPU each has a thread's operation of its own, on its share of the set")
@@ -47,7 +54,7 @@ class Bandwidth(Value):
     )
 
 
-class CallCost(Value):
+class CallCost(Figure):
     """What a call costs that computes next to nothing."""
 
     name: Name
@@ -71,7 +78,7 @@ class Ceilings(Value):
     """
 
     format: Literal["tfperf ceilings"] = FORMAT
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
     environment: Environment
     device: Name = Field(default="CPU", description="where it was computed: CPU, or the GPU's name")
     quick: bool = Field(default=False, description="measured at fewer sizes, with fewer samples")
@@ -83,6 +90,8 @@ class Ceilings(Value):
     disk_read_bytes_per_second: float | None = Field(gt=0, description="None: no file could be written")
     loopback_seconds: float | None = Field(gt=0, description="a byte to another process over TCP, and back")
     loopback_bytes_per_second: float | None = Field(gt=0)
+    disk_repeatable: bool = Field(default=True, description="two passes agreed within 5 %; so the next")
+    loopback_repeatable: bool = True
     refusals: tuple[Refusal, ...] = ()
     doubts: tuple[Doubt, ...] = ()
 

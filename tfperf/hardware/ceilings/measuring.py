@@ -91,6 +91,8 @@ def measure_ceilings(
         disk_read_bytes_per_second=disk and disk.bytes_per_second,
         loopback_seconds=loopback and loopback.round_trip_seconds,
         loopback_bytes_per_second=loopback and loopback.bytes_per_second,
+        disk_repeatable=all(one.agree for one in disk or ()),
+        loopback_repeatable=all(one.agree for one in loopback or ()),
         refusals=most.refusals,
         doubts=doubts_about(repeats),
     )

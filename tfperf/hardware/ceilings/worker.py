@@ -130,21 +130,22 @@ def measure_part(order: Order, begin: Callable[[], None], on_step: Callable[[str
         on_turn=on_change(on_step, kinds.__getitem__),
     )
     seconds = {one.name: one.seconds for one in repeats}
+    agree = {one.name: one.agree for one in repeats}
     each = dispatches(seconds)
     figures = []
     for case in able:
         taken = seconds[case.name]
         own = taken - sum(count * each[name] for name, count in case.dispatches.items())
         net = max(own, LEAST_SHARE * taken)
-        figures.append(case.figure(case.work / net))
+        figures.append(case.figure(case.work / net).model_copy(update={"repeatable": agree[case.name]}))
     return Part(
         environment=Environment.here(),
         device=names[0] if names else "CPU",
         products=tuple(one for one in figures if isinstance(one, ProductRate)),
         bandwidths=tuple(one for one in figures if isinstance(one, Bandwidth)),
         calls=(
-            CallCost(name=GRAPH_OP, seconds=each[GRAPH_OP]),
-            *(CallCost(name=work.name, seconds=seconds[work.name]) for work in calls),
+            CallCost(name=GRAPH_OP, seconds=each[GRAPH_OP], repeatable=all(agree[work.name] for work in turns)),
+            *(CallCost(name=one.name, seconds=seconds[one.name], repeatable=agree[one.name]) for one in calls),
         ),
         to_device_bytes_per_second=COPIED / seconds[COPIES[0]] if gpus else None,
         from_device_bytes_per_second=COPIED / seconds[COPIES[1]] if gpus else None,
