@@ -36,7 +36,7 @@ from benchmarks.peers.process import PeerProcess, PeerWork
 from tfperf.cli.quiet import load_tensorflow
 from tfperf.engines import ENGINES, Plan, missing
 from tfperf.engines.plan import Precision
-from tfperf.engines.turns import InTurns, Turns
+from tfperf.engines.turns import SETTLING_SECONDS, InTurns, Turns
 from tfperf.errors import BAD_INPUT, EngineError, TfperfError
 from tfperf.measure import Agreement, Comparison, Ratio, Verdict, check_agreement, compare
 from tfperf.measure.results import Result, write_result
@@ -216,7 +216,7 @@ def contests_on(name: str, share: float) -> list[Found]:
                     work = InTurns(PeerWork(process), turns, process.rest, process.wake)
                     candidates[who] = Candidate(work, agreement, words)
                 works = {f"{name}, {contest.name}: {who}": one.work for who, one in candidates.items()}
-                comparison = compare(works, time_limit=SECONDS * share)
+                comparison = compare(works, time_limit=SECONDS * share, turn_seconds=SETTLING_SECONDS)
             found.append(Found(name, contest, choice, candidates, dict(failed), comparison))
     return found
 
