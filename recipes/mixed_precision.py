@@ -10,6 +10,8 @@ Expect: what it truly is: layers compute in half, weights stay in float32, and i
     that are lost without these safeguards, counted; and the reason where half is slower.
 """
 
+import time
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -29,6 +31,7 @@ ARITHMETIC = {  # policy -> CPU features of which any computes in its type
     "mixed_bfloat16": {"avx512_bf16", "amx_bf16", "bf16"},
     "mixed_float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
 }
+TOO_SLOW = 20  # times as long as in float32 a step takes that is not trained with
 QUICK_IMAGES = (4096, 2000)  # train, test
 
 
@@ -42,9 +45,10 @@ def main(recipe: Recipe) -> None:
         raise TfperfError(f"expected --batch of at most {len(data.train_images)}. Received: --batch {batch}")
     images = tf.constant(data.train_images[:batch] / np.float32(255))  # (batch, height, width, channels)
     labels = tf.constant(data.train_labels[:batch])  # (batch,)
-    memory = measure_memory(recipe, images, labels)
+    memory, slow = measure_memory(recipe, images, labels)
     nets = {policy: build(recipe, policy) for policy in POLICIES}
-    learnt = train(recipe, nets | {UNSCALED: build(recipe, "mixed_float16", auto_scale_loss=False)}, data)
+    unscaled = {UNSCALED: build(recipe, "mixed_float16", auto_scale_loss=False)}
+    learnt = train(recipe, {name: net for name, net in (nets | unscaled).items() if not name.startswith(slow)}, data)
 
     # Now all nets take the trained weights of one: what differs from here on is the precision alone.
     for net in nets.values():
@@ -65,7 +69,7 @@ def main(recipe: Recipe) -> None:
     with recipe.progress("one training step of each, side by side") as show:
         comparison = compare(steps, time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show)
     recipe.add(comparison)
-    explain(recipe, comparison)
+    explain(recipe, comparison, slow)
     for sentence in (memory, learnt, *lost):
         recipe.means(sentence)
     recipe.plot(lambda figure: draw(figure, of_activations, comparison))
@@ -83,23 +87,27 @@ def build(recipe: Recipe, policy: str, **options) -> keras.Model:
     return net
 
 
-def measure_memory(recipe: Recipe, images, labels) -> str:
-    """Measure the peak of memory in a training step; what it means, in words."""
+def measure_memory(recipe: Recipe, images, labels) -> tuple[str, tuple[str, ...]]:
+    """Measure the peak of memory in a training step; what it means, in words, and in what a step takes too long."""
     nets = {policy: build(recipe, policy) for policy in POLICIES}
     for net in nets.values():
         for few in (2, 3):  # after two sizes of batches it is traced for any: tracing takes memory too
             net.train_on_batch(images[:few], labels[:few])
-    before, peaks = PeakMemory(), {}
+    before, peaks, seconds = PeakMemory(), {}, {}
     for policy, net in nets.items():
+        start = time.perf_counter()
         net.train_on_batch(images, labels)
+        seconds[policy] = time.perf_counter() - start
         peak = before.read()
         peaks[policy] = peak.resident if peak.device is None else peak.device
         recipe.fact(f"bytes of peak memory above {POLICIES[0]}: {policy}", peaks[policy] - peaks[POLICIES[0]])
     saved = (peaks["float32"] - peaks[POLICIES[0]]) / 2**20
-    return (
+    slow = tuple(policy for policy in POLICIES if seconds[policy] > TOO_SLOW * seconds["float32"])
+    words = (
         f"A training step of {len(images)} images takes {saved:.0f} MiB less in bfloat16 than in float32: activations "
         "are half as large, weights are not."
     )
+    return words, slow
 
 
 def train(recipe: Recipe, nets: dict, data) -> str:
@@ -115,11 +123,11 @@ def train(recipe: Recipe, nets: dict, data) -> str:
         found[name] = float(np.mean(logits.argmax(axis=1) == data.test_labels))
         recipe.fact(f"test accuracy: {name}", found[name])
     words = "; ".join(f"{name} {right:.2%}" for name, right in found.items())
+    words = f"Right on the test images (epochs: {epochs}): {words}."
+    if UNSCALED not in found:
+        return f"{words} In float16, where a step takes so long, it was not trained."
     suffers = "suffers" if found[UNSCALED] < found["mixed_float16"] - 0.01 else "does not suffer"
-    return (
-        f"Right on the test images (epochs: {epochs}): {words}. A net as small as this {suffers} where the loss is not "
-        "scaled."
-    )
+    return f"{words} A net as small as this {suffers} where the loss is not scaled."
 
 
 def gradients_of(net: keras.Model):
@@ -151,8 +159,9 @@ def count_lost_gradients(recipe: Recipe, gradients: dict, images, labels, exact:
         raise TfperfError(f"expected float16, not bfloat16, to lose gradients. Received: {lost}")
     short = float(np.mean(np.abs(exact[exact != 0]) < SMALLEST_NORMAL))
     recipe.fact("share of activations' gradients with fewer digits in float16", short)
-    finite = [np.isfinite(gradients["mixed_float16"](images, labels, scale)[0]).all() for scale in SCALES]
-    broken = "none that was tried" if all(finite) else f"2**{np.log2(SCALES[finite.index(False)]):.0f}"
+    infinite = (one for one in SCALES if not np.isfinite(gradients["mixed_float16"](images, labels, one)[0]).all())
+    too_large = next(infinite, None)
+    broken = "none that was tried" if too_large is None else f"2**{np.log2(too_large):.0f}"
     recipe.fact("first scale of the loss that makes infinities", broken)
     return (
         f"Of {np.count_nonzero(exact):,} gradients of activations float16 holds {short:.0%} with fewer digits, and "
@@ -174,8 +183,8 @@ def count_lost_updates(recipe: Recipe, weights: np.ndarray, gradients: np.ndarra
     return f"Why weights stay in float32: SGD with rate {RATE} would leave unmoved {', '.join(words)}."
 
 
-def explain(recipe: Recipe, comparison) -> None:
-    """Say when half is faster, and why not where it is not."""
+def explain(recipe: Recipe, comparison, slow: tuple[str, ...]) -> None:
+    """Say when half is faster, and why not where it is not; of what is far slower a few steps tell."""
     on_cpu = not tf.config.list_physical_devices("GPU")
     for policy, features in ARITHMETIC.items():
         ratio, has = comparison.ratio("float32", policy), sorted(features & {*Environment.here().cpu_features})
@@ -184,9 +193,14 @@ def explain(recipe: Recipe, comparison) -> None:
             Verdict.FASTER: f": this CPU has {', '.join(has)}" if on_cpu and has else "",
             Verdict.SLOWER: f", because {lacks if on_cpu and not has else 'casts cost more than the kernels save'}",
         }
+        verdict, reason = ratio.verdict.value, because.get(ratio.verdict, "")
+        if policy in slow and has:
+            verdict = "far slower"
+            reason = ": oneDNN, which TensorFlow calls for it on this CPU, has plain loops for some of its kernels; "
+            reason += "TF_ENABLE_ONEDNN_OPTS=0 goes without it"
         recipe.means(
-            f"{policy}: {ratio.verdict} here, a step at {ratio.estimate:.2f} times the speed of float32 "
-            f"[{ratio.low:.2f}, {ratio.high:.2f}]{because.get(ratio.verdict, '')}."
+            f"{policy}: {verdict} here, a step at {ratio.estimate:.2f} times the speed of float32 "
+            f"[{ratio.low:.2f}, {ratio.high:.2f}]{reason}."
         )
 
 

@@ -26,6 +26,7 @@ ARITHMETIC = {  # policy -> CPU features of which any computes in its type
     "mixed_float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
 }
 CPU_REPLICAS = 2  # logical devices of a machine without GPUs
+TOO_SLOW = 20  # times as long as in the first way a step takes that is not trained with
 QUICK_IMAGES = (4096, 1024)  # train, test
 
 
@@ -52,13 +53,13 @@ def main(recipe: Recipe) -> None:
             ways[name] = build(recipe, data, policy, strategy)
     check_modes(ways, len(devices))
     check_answers(recipe, data, ways)
-    train(recipe, data, ways)
+    slow = train(recipe, data, ways)
 
     steps = {name: step_of(net, strategy, batches(recipe, data)) for name, (net, strategy) in ways.items()}
     with recipe.progress("one training step of each, side by side") as show:
         comparison = compare(steps, time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show)
     recipe.add(comparison)
-    explain(recipe, comparison, len(devices))
+    explain(recipe, comparison, len(devices), slow)
     recipe.plot(lambda figure: draw(figure, recipe, comparison))
 
 
@@ -126,17 +127,29 @@ def check_answers(recipe: Recipe, data, ways: dict) -> None:
         recipe.add(check_agreement(name, net(images), reference, TOLERANCES[name.partition(",")[0]]))
 
 
-def train(recipe: Recipe, data, ways: dict) -> None:
-    """Train every way for some epochs, in turn, so that none has a quieter machine than the others."""
+def train(recipe: Recipe, data, ways: dict) -> list[str]:
+    """Train the ways for some epochs, in turn, so that none has a quieter machine than the others.
+
+    Returns:
+        Those that were not trained: a step takes far longer than in the first.
+    """
     epochs = 1 if recipe.flags.quick else recipe.flags.epochs
     test_images = data.test_images / np.float32(255)
     feeds = {name: batches(recipe, data) for name in ways}
-    for name, (net, _) in ways.items():  # trace before the clock starts
-        net.fit(feeds[name].take(1), verbose=0, shuffle=False)
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    step = {}
+    for name, (net, _) in ways.items():
+        for _ in ("traces", "is timed"):
+            start = time.perf_counter()
+            net.fit(feeds[name].take(1), verbose=0, shuffle=False)
+            step[name] = time.perf_counter() - start
+    slow = [name for name in ways if step[name] > TOO_SLOW * min(step.values())]
+    seconds: dict[str, list[float]] = {name: [] for name in ways if name not in slow}
     recipe.console.print("\nTraining:")
+    for name in slow:
+        recipe.console.print(f"  a step takes {step[name]:.1f} s, it is not trained: {name}", markup=False)
     for epoch in range(epochs):
-        for name, (net, _) in ways.items():
+        for name in seconds:
+            net, _ = ways[name]
             # Up to the last batch: after it `fit` waits until tf.data's autotuner wakes, which sleeps twice as long
             # each time. It was seen to return after 10.2 s from an epoch whose last batch had ended after 5.6 s.
             ends: list[float] = []
@@ -152,6 +165,7 @@ def train(recipe: Recipe, data, ways: dict) -> None:
             recipe.fact(f"test accuracy after epoch {epoch + 1}: {name}", float(accuracy))
     for name, times in seconds.items():
         recipe.fact(f"seconds per epoch, median: {name}", float(np.median(times)))
+    return slow
 
 
 def step_of(net, strategy, feed: tf.data.Dataset):
@@ -160,15 +174,20 @@ def step_of(net, strategy, feed: tf.data.Dataset):
     return lambda: net.train_function(iterator)
 
 
-def explain(recipe: Recipe, comparison, replicas: int) -> None:
+def explain(recipe: Recipe, comparison, replicas: int, slow: list[str]) -> None:
     """Say what each technique did to this machine, and why where it made it slower."""
     on_cpu = not tf.config.list_physical_devices("GPU")
     lacks = {policy: on_cpu and not has & {*Environment.here().cpu_features} for policy, has in ARITHMETIC.items()}
     for policy in POLICIES[1:]:
         ratio = comparison.ratio("float32, one device", f"{policy}, one device")
         kind = policy.removeprefix("mixed_")
-        converted = f"this CPU has no {kind} arithmetic, so every kernel converts to float32 and back"
-        say(recipe, policy, ratio, converted if lacks[policy] else "the casts cost more than the kernels save")
+        reason = "the casts cost more than the kernels save"
+        if lacks[policy]:
+            reason = f"this CPU has no {kind} arithmetic, so every kernel converts to float32 and back"
+        elif ratio.candidate in slow:
+            reason = "oneDNN, which TensorFlow calls for it on this CPU, has plain loops for some of its kernels"
+            reason += "; TF_ENABLE_ONEDNN_OPTS=0 goes without it"
+        say(recipe, policy, ratio, reason, far=ratio.candidate in slow)
     for policy in POLICIES:
         ratio = comparison.ratio(f"{policy}, one device", f"{policy}, mirrored on {replicas}")
         shared = "its devices are parts of one CPU: no arithmetic is added, but copies of the weights are kept equal"
@@ -176,11 +195,11 @@ def explain(recipe: Recipe, comparison, replicas: int) -> None:
         say(recipe, f"MirroredStrategy under {policy}", ratio, reason)
 
 
-def say(recipe: Recipe, technique: str, ratio, reason: str) -> None:
-    """One sentence on one technique; the reason belongs to it only if it is slower."""
-    because = f", because {reason}" if ratio.verdict is Verdict.SLOWER else ""
+def say(recipe: Recipe, technique: str, ratio, reason: str, far: bool = False) -> None:
+    """One sentence on one technique; the reason belongs to it only if it is slower, or so far that few steps tell."""
+    because = f", because {reason}" if far or ratio.verdict is Verdict.SLOWER else ""
     speed = f"{ratio.estimate:.2f} times the speed [{ratio.low:.2f}, {ratio.high:.2f}]"
-    recipe.means(f"{technique}: {ratio.verdict} here, a step at {speed}{because}.")
+    recipe.means(f"{technique}: {'far slower' if far else ratio.verdict} here, a step at {speed}{because}.")
 
 
 def draw(figure, recipe: Recipe, comparison) -> None:

@@ -220,6 +220,24 @@ def test_nobody_rests_whose_ratio_to_the_fastest_is_not_known(fake, compared) ->
     assert {len(result[name].turns) for name in works} == {result.rounds}
 
 
+def test_one_that_is_far_too_slow_leaves_the_others_their_time(fake, compared) -> None:
+    machine = fake.FakeMachine(np.random.default_rng(0).lognormal(0, 0.05, size=997), unit_seconds=0.02)
+    works = {"slow": machine.work(2.8), "a": machine.work(0.02), "b": machine.work(0.03)}
+    result = compared(machine, works, seed=0, time_limit=3)
+    assert len(result["slow"].turns) == 1
+    assert result.ratio("b", "a").verdict is Verdict.FASTER
+    assert result.ratio("slow", "a").verdict is Verdict.TOO_NOISY
+    assert result.ratio("slow", "a").estimate == pytest.approx(140, rel=0.1)
+    assert machine.time < 3 * 2.8 + 3 + 0.3  # its first call, its warm-up and its turn, and the limit
+
+
+def test_slow_work_alone_is_compared_as_far_as_the_time_goes(fake, compared) -> None:
+    machine = fake.FakeMachine(read_cost=1e-7)
+    result = compared(machine, {"a": machine.work(2.0), "b": machine.work(2.0), "c": machine.work(2.0)}, seed=0)
+    assert result.stopped is Stop.TIME_LIMIT
+    assert {len(result[name].turns) for name in "abc"} == {result.rounds}
+
+
 def test_turns_are_as_long_as_asked_for(fake, compared) -> None:
     machine = fake.FakeMachine(read_cost=1e-7)
     works = {"a": machine.work(0.001), "b": machine.work(0.001)}

@@ -116,7 +116,7 @@ def test_mnist_mixed_mirrored_names_its_data_and_learns(quick_run):
     result = read_result(folder / "results" / "mnist_mixed_mirrored.json")
     assert result.dataset.startswith("fashion_mnist: first ")
     accuracies = [value for name, value in result.facts.items() if name.startswith("test accuracy after epoch 1")]
-    assert len(accuracies) == 6
+    assert len(accuracies) in (4, 6)  # float16 is left out where a step takes over 20 times as long
     assert min(accuracies) > 0.5  # ten classes, so chance is 0.1
     assert len(result.comparisons[0].measurements) == 6
 
@@ -216,7 +216,7 @@ def test_mixed_precision_counts_what_half_loses(quick_run):
     kept = "share of weights that an update leaves as they are: kept in "
     assert facts[f"{kept}float32"] < 0.1 < facts[f"{kept}float16"] < facts[f"{kept}bfloat16"]
     accuracies = [value for name, value in facts.items() if name.startswith("test accuracy: ")]
-    assert len(accuracies) == 4
+    assert len(accuracies) in (2, 4)  # float16 is left out where a step takes over 20 times as long
     assert min(accuracies) > 0.5  # ten classes, so chance is 0.1
 
 

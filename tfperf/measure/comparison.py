@@ -185,7 +185,8 @@ def compare(
     Each round gives every candidate a turn, in random order. The turns of one round make pairs, so
     that what slows the machine for a while slows both sides of each ratio. Sampling ends when every
     ratio is known to half the margin (a large ratio: to a fiftieth of its distance from 1), when more
-    rounds no longer help, or when the time is up.
+    rounds no longer help, or when the time is up. Work so slow that the time would not do for a verdict on it has no
+    more turns once it has taken its equal share of the time, so that the others have theirs.
 
     Args:
         candidates: name -> function; each is called with the same `args` and `kwargs`. One that `TimesItself`, as
@@ -212,24 +213,30 @@ def compare(
         raise ValueError(f"expected at least two candidates to compare. Received: {', '.join(candidates) or 'none'}")
     environment, watch, order = Environment.here(), Watch(), random.Random(seed)
     began, first_calls = clock(), 0.0
-    samplers = {}  # -> about how many seconds a call takes
+    samplers, spent_by = {}, {}  # -> about how many seconds a call takes; seconds that were spent on it so far
     for name, function in candidates.items():
         sampler = Sampler(name, function, args, kwargs, clock=clock, synchronize=synchronize)
         first_calls += sampler.first_call_seconds
+        start = clock()
         samplers[sampler] = sampler.calibrate(min(WARM_UP_SECONDS, time_limit / (4 * len(candidates))))
+        spent_by[sampler] = clock() - start
     turns = _plan(samplers, turn_seconds)
     active, share = turns, FINEST_SHARE if rest_after is None else RESTING_SHARE
+    slow = [turn for turn in turns if FEWEST_ROUNDS * samplers[turn.sampler] > time_limit]
+    fair = time_limit / len(turns)
     half_widths: list[tuple[int, float]] = []
     next_look, rounds = first_look, 0
     stopped: Stop | None = None
     while stopped is None:
         for turn in order.sample(active, len(active)):
+            start = clock()
             turn.take()
+            spent_by[turn.sampler] += clock() - start
         rounds += 1
-        spent = clock() - began - first_calls
+        spent = clock() - began - first_calls - sum(max(0.0, spent_by[turn.sampler] - fair) for turn in slow)
         if rounds >= next_look and spent >= MIN_SECONDS:
             next_look = math.ceil(rounds * LOOK_GROWTH)
-            dropped = _warm_up_rounds(turns)
+            dropped = _warm_up_rounds(turns, slow)
             ratios = _ratios(turns, dropped, margin)
             if rest_after is not None:  # the question is which is the fastest, not how far apart the others are
                 fastest = min(active, key=lambda turn: float(np.median(turn.medians[dropped:]))).sampler.name
@@ -246,11 +253,12 @@ def compare(
                     stopped = None  # an answer is worth the rest of the time
             if rest_after is not None and vague:
                 active = [turn for turn in active if any(turn.sampler.name in ratio.names for ratio in vague)]
-        if stopped is None and spent >= time_limit:
+        active = [turn for turn in active if turn not in slow or spent_by[turn.sampler] < fair]
+        if stopped is None and (spent >= time_limit or len(active) < 2):
             stopped = Stop.TIME_LIMIT
         if stopped is None and (rounds >= MOST_ROUNDS or any(turn.full for turn in turns)):
             stopped = Stop.SAMPLE_LIMIT
-    dropped = _warm_up_rounds(turns)
+    dropped = _warm_up_rounds(turns, slow)
     conditions = watch.conditions()
     return Comparison(
         measurements=tuple(
@@ -319,16 +327,19 @@ def _plan(samplers: dict[Sampler, float], turn_seconds: float) -> list[_Turns]:
     ]
 
 
-def _warm_up_rounds(turns: Sequence[_Turns]) -> int:
+def _warm_up_rounds(turns: Sequence[_Turns], slow: Sequence[_Turns] = ()) -> int:
     """Rounds to drop at the start, so that no candidate is still warming up in those that stay.
 
     Each turn is seen beside the others of its round: what all candidates share cancels in the ratios, and
-    dropping rounds for it would only lose data. Once a candidate rests, only the rounds before tell.
+    dropping rounds for it would only lose data. Once a candidate rests, only the rounds before tell;
+    of the slow one round stays in any case.
     """
-    rounds = min(len(turn.medians) for turn in turns)
-    logs = np.log([turn.medians[:rounds] for turn in turns])  # (candidates, rounds)
+    telling = [turn for turn in turns if turn not in slow] or turns
+    rounds = min(len(turn.medians) for turn in telling)
+    logs = np.log([turn.medians[:rounds] for turn in telling])  # (candidates, rounds)
     beside = np.exp(logs - logs.mean(axis=0))
-    return max(statistics.warm_up_length(candidate) for candidate in beside)
+    found = max(statistics.warm_up_length(candidate) for candidate in beside)
+    return min(found, *(len(turn.medians) - 1 for turn in turns))
 
 
 def _ratios(turns: Sequence[_Turns], dropped: int, margin: float) -> list[Ratio]:
