@@ -43,6 +43,7 @@ def arithmetic_table(ceilings: Ceilings) -> Table:
     table.title, table.title_justify, table.title_style = f"Arithmetic, {ceilings.device}, at best", "left", "bold"
     refused = [f"{one.name}: {one.reason}" for one in ceilings.refusals]
     sure = all(one.repeatable for one in (*ceilings.products, *ceilings.bandwidths, *ceilings.calls))
+    sure = sure and ceilings.disk_repeatable and ceilings.loopback_repeatable
     notes = ["G: 10^9 operations a second; in float types FLOPs", *([] if sure else [NOISY])]
     return with_notes(table, [*notes, *refused], [])
 
