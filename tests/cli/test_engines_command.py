@@ -169,7 +169,7 @@ def test_an_interrupted_run_leaves_no_process_and_no_file(code, tmp_path, kept):
         finally:
             process.kill()
     assert "Traceback" not in rest
-    assert len(workers) == 2
+    assert len(workers) >= 2  # of the plans, and perhaps still the one that converted
     assert not [worker for worker in workers if worker.is_running()]
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"my_model.py"}
     assert not list(kept.rglob("*.part"))
