@@ -26,7 +26,7 @@ ARITHMETIC = {  # policy -> CPU features of which any computes in its type
     "mixed_float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
 }
 CPU_REPLICAS = 2  # logical devices of a machine without GPUs
-TOO_SLOW = 20  # times as long as in the first way a step takes that is not trained with
+TOO_SLOW = 20  # times as long as in the fastest way a step takes that is not trained with
 QUICK_IMAGES = (4096, 1024)  # train, test
 
 
@@ -131,7 +131,7 @@ def train(recipe: Recipe, data, ways: dict) -> list[str]:
     """Train the ways for some epochs, in turn, so that none has a quieter machine than the others.
 
     Returns:
-        Those that were not trained: a step takes far longer than in the first.
+        Those that were not trained: a step takes far longer than in the fastest.
     """
     epochs = 1 if recipe.flags.quick else recipe.flags.epochs
     test_images = data.test_images / np.float32(255)
