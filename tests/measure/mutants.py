@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tfperf.measure import benchmark, comparison, sampling, statistics
+from tfperf.measure import benchmark, candidates, comparing, comparison, rounds, sampling, statistics
 from tfperf.measure.statistics import Interval
 
 VARIABLE = "TFPERF_MUTANT"
@@ -27,10 +27,10 @@ def skip_synchronization(patch: pytest.MonkeyPatch) -> None:
     """The clock is read while the device still works."""
 
     def timed(self: sampling.Sampler, calls: int) -> float:
-        start = self._clock()
+        start = self.clock()
         for _ in range(calls):
             self._function(*self._args)
-        return self._clock() - start
+        return self.clock() - start
 
     patch.setattr(sampling.Sampler, "_timed", timed)
 
@@ -39,11 +39,11 @@ def skip_first_synchronization(patch: pytest.MonkeyPatch) -> None:
     """What the device was given before the sample began counts as part of the sample."""
 
     def timed(self: sampling.Sampler, calls: int) -> float:
-        start = self._clock()
+        start = self.clock()
         for _ in range(calls):
             self._function(*self._args)
         self._synchronize()
-        return self._clock() - start
+        return self.clock() - start
 
     patch.setattr(sampling.Sampler, "_timed", timed)
 
@@ -62,18 +62,17 @@ def skip_synchronization_of_block(patch: pytest.MonkeyPatch) -> None:
 
 def compare_mean_with_median(patch: pytest.MonkeyPatch) -> None:
     """The baseline's turns are summed up by their mean, the candidate's by their median."""
-    original = comparison._ratios
+    original = rounds._ratio
 
-    def ratios(turns: Any, dropped: int, margin: float) -> Any:
-        first = turns[0]
-        medians = first.medians
-        first.medians = np.reshape(first.samples, (-1, first.length)).mean(axis=1).tolist()
+    def ratio(one: Any, other: Any, dropped: int, margin: float) -> Any:
+        medians = one.medians
+        one.medians = np.reshape(one.samples, (-1, one.length)).mean(axis=1).tolist()
         try:
-            return original(turns, dropped, margin)
+            return original(one, other, dropped, margin)
         finally:
-            first.medians = medians
+            one.medians = medians
 
-    patch.setattr(comparison, "_ratios", ratios)
+    patch.setattr(rounds, "_ratio", ratio)
 
 
 def report_mean_as_median(patch: pytest.MonkeyPatch) -> None:
@@ -86,13 +85,13 @@ def report_mean_as_median(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statistics, "median_interval", mean_interval)
 
 
-class _Blocked(comparison._Turns):
+class _Blocked(candidates.Candidate):
     """All turns of one candidate, then all of the next."""
 
     block = 60
 
-    def __init__(self, sampler: sampling.Sampler) -> None:
-        super().__init__(sampler)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._stock: list[list[float]] = []
 
     def take(self) -> None:
@@ -105,7 +104,7 @@ class _Blocked(comparison._Turns):
 
 def do_not_interleave(patch: pytest.MonkeyPatch) -> None:
     """One candidate is measured after the other."""
-    patch.setattr(comparison, "_Turns", _Blocked)
+    patch.setattr(comparing, "Candidate", _Blocked)
 
 
 def keep_one_order(patch: pytest.MonkeyPatch) -> None:
@@ -115,7 +114,7 @@ def keep_one_order(patch: pytest.MonkeyPatch) -> None:
         def sample(self, population: Any, k: int, **_: Any) -> Any:
             return list(population)[:k]
 
-    patch.setattr(comparison.random, "Random", Unshuffled)
+    patch.setattr(comparing.random, "Random", Unshuffled)
 
 
 def shuffle_pairs(patch: pytest.MonkeyPatch) -> None:
@@ -130,7 +129,7 @@ def shuffle_pairs(patch: pytest.MonkeyPatch) -> None:
 
 def do_not_widen(patch: pytest.MonkeyPatch) -> None:
     """Neighbouring samples that resemble each other count as independent."""
-    patch.setattr(statistics, "_widened", lambda estimate, low, high, _: Interval(estimate, low, high))
+    patch.setattr(statistics, "_widened", lambda estimate, interval, *_: Interval(estimate, *interval))
 
 
 def judge_by_estimate(patch: pytest.MonkeyPatch) -> None:
@@ -157,9 +156,10 @@ def one_call_per_sample(patch: pytest.MonkeyPatch) -> None:
     """A sample is one call, however short beside the reading of the clock."""
     original = sampling.Sampler.calibrate
 
-    def calibrate(self: sampling.Sampler, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
+    def calibrate(self: sampling.Sampler, *args: Any, **kwargs: Any) -> float:
+        seconds = original(self, *args, **kwargs)
         self.calls_per_sample = 1
+        return seconds
 
     patch.setattr(sampling.Sampler, "calibrate", calibrate)
 
@@ -173,20 +173,20 @@ MUTANTS = {
         skip_synchronization_of_block, "test_benchmark.py::test_block_waits_for_the_device"
     ),
     "compare mean with median": Mutant(
-        compare_mean_with_median, "test_comparison.py::test_spikes_do_not_tell_equal_work_apart"
+        compare_mean_with_median, "test_comparing.py::test_spikes_do_not_tell_equal_work_apart"
     ),
     "report the mean as the median": Mutant(report_mean_as_median, "test_measurement.py::test_median_ignores_spikes"),
-    "do not interleave": Mutant(do_not_interleave, "test_comparison.py::test_every_round_gives_everyone_a_turn"),
-    "do not interleave (by its effect)": Mutant(do_not_interleave, "test_comparison.py::test_drift_cancels"),
-    "keep one order": Mutant(keep_one_order, "test_comparison.py::test_the_order_is_random"),
-    "shuffle pairs": Mutant(shuffle_pairs, "test_comparison.py::test_drift_cancels"),
+    "do not interleave": Mutant(do_not_interleave, "test_comparing.py::test_every_round_gives_everyone_a_turn"),
+    "do not interleave (by its effect)": Mutant(do_not_interleave, "test_comparing.py::test_drift_cancels"),
+    "keep one order": Mutant(keep_one_order, "test_comparing.py::test_the_order_is_random"),
+    "shuffle pairs": Mutant(shuffle_pairs, "test_comparing.py::test_drift_cancels"),
     "do not widen": Mutant(do_not_widen, "test_statistics.py::test_median_interval_covers_dependent_samples"),
     "judge by the estimate": Mutant(
         judge_by_estimate,
-        "test_comparison.py::test_a_function_against_itself_on_recorded_noise[numpy_quiet-0.005]",
+        "test_comparing.py::test_a_function_against_itself_on_recorded_noise[numpy_quiet-0.005]",
     ),
     "swap verdicts": Mutant(
-        swap_verdicts, "test_comparison.py::test_two_percent_is_seen_on_recorded_noise[numpy_quiet-0.005]"
+        swap_verdicts, "test_comparing.py::test_two_percent_is_seen_on_recorded_noise[numpy_quiet-0.005]"
     ),
     "keep the warm-up": Mutant(time_the_first_call, "test_sampling.py::test_warm_up_is_found_and_dropped"),
     "one call per sample": Mutant(one_call_per_sample, "test_sampling.py::test_the_timer_costs_under_a_thousandth"),

@@ -123,7 +123,7 @@ def test_a_clock_that_goes_backwards_is_refused(machine, fake) -> None:
     sampler = Sampler("work", machine.work(1e-3), clock=machine.clock, synchronize=fake.nothing)
     sampler.calibrate()
     readings = iter([5.0, 4.0])
-    sampler._clock = lambda: next(readings)
+    sampler.clock = lambda: next(readings)
     with pytest.raises(MeasurementError, match="a clock that moves forward"):
         sampler.sample()
 
@@ -363,6 +363,14 @@ def test_work_that_times_itself_is_asked_for_its_seconds(machine, measured) -> N
     assert result.memory == work.memory()
     assert work.asked[0] == 1
     assert work.asked[-1] == result.calls_per_sample > 1
+
+
+@pytest.mark.parametrize("seconds", [1e-6, 1e-5, 1e-3, 1.0])
+def test_a_sample_of_work_elsewhere_lasts_five_times_the_asking(machine, measured, seconds: float) -> None:
+    result = measured(machine, Elsewhere(machine, seconds), name="elsewhere")
+    asking, sample = 1e-3, result.calls_per_sample * seconds
+    assert sample >= sampling.ASKINGS * asking * (1 - 1e-9)
+    assert sample <= max(seconds, 2 * sampling.ASKINGS * asking)
 
 
 def test_a_function_is_not_asked(machine, measured) -> None:

@@ -18,7 +18,7 @@ from tfperf.engines.side_by_side import Examples, answers_vary, checked_trial, f
 from tfperf.engines.trial import Trial
 from tfperf.exports.servable import Servable
 from tfperf.measure import Comparison, Progress
-from tfperf.measure.comparison import TIME_LIMIT
+from tfperf.measure.comparing import TIME_LIMIT
 from tfperf.measure.value import Value
 
 __all__ = ["Survey", "survey"]

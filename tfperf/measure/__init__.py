@@ -2,7 +2,8 @@
 
 from tfperf.measure.agreement import Agreement, check_agreement
 from tfperf.measure.benchmark import Benchmark
-from tfperf.measure.comparison import Comparison, Ratio, Verdict, compare
+from tfperf.measure.comparing import compare
+from tfperf.measure.comparison import Comparison, Ratio, Verdict
 from tfperf.measure.environment import Conditions, Environment
 from tfperf.measure.measurement import Doubt, Measurement, Stop
 from tfperf.measure.sampling import Progress, measure

@@ -75,7 +75,11 @@ class TimesItself(Protocol):
 
 
 class Sampler:
-    """Takes samples of one function with one clock, and makes a Measurement of them."""
+    """Takes samples of one function with one clock, and makes a Measurement of them.
+
+    Attributes:
+        clock: returns seconds.
+    """
 
     def __init__(
         self,
@@ -107,7 +111,7 @@ class Sampler:
         self.name = name
         self._function = functools.partial(function, **keywords) if keywords else function
         self._args = tuple(args)
-        self._clock = clock
+        self.clock = clock
         self._elsewhere = function if isinstance(function, TimesItself) else None
         self._peak = PeakMemory()
         self.memory = self._peak.read()
@@ -130,12 +134,12 @@ class Sampler:
         Raises:
             MeasurementError: the clock does not move.
         """
-        self.read_cost = read_cost(self._clock, self._synchronize)
+        self.read_cost = read_cost(self.clock, self._synchronize)
         calls, spent, asking = 1, 0.0, math.inf
         while True:
-            began = self._clock()
+            began = self.clock()
             seconds = self._timed(calls)
-            asking = min(asking, self._clock() - began - seconds) if self._elsewhere else 0.0
+            asking = min(asking, self.clock() - began - seconds) if self._elsewhere else 0.0
             needed = max(self.read_cost / MOST_READ_COST, ASKINGS * asking)
             spent += seconds
             long_enough = seconds > 0 and seconds >= needed
@@ -224,7 +228,7 @@ class Sampler:
         """Seconds of so many calls together."""
         if self._elsewhere:
             return self._elsewhere.timed(calls)
-        function, args, clock, synchronize = self._function, self._args, self._clock, self._synchronize
+        function, args, clock, synchronize = self._function, self._args, self.clock, self._synchronize
         loop = itertools.repeat(None, calls)
         synchronize()
         start = clock()
