@@ -17,21 +17,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfperf import Flag, Recipe, TfperfError, check_agreement, compare, get_net, load
+from tfperf.cookbook.half_precision import TOO_SLOW, why_slower
 from tfperf.measure import Environment, Verdict
 from tfperf.measure.memory import PeakMemory
 
 UNSCALED = "mixed_float16, loss not scaled"
-POLICIES = ("mixed_bfloat16", "mixed_float16", "float32")  # rising memory, so that each peak is a new one
+HALVES = ("mixed_bfloat16", "mixed_float16")
+POLICIES = (*HALVES, "float32")  # rising memory, so that each peak is a new one
 TOLERANCES = {"mixed_bfloat16": 2e-1, "mixed_float16": 5e-2, "float32": 1e-5}  # of gradients, by the largest
 KERAS_SCALE = 2.0**15  # of the loss, with which Keras's LossScaleOptimizer begins
 SCALES = (KERAS_SCALE, 2.0**20, 2.0**25, 2.0**30)  # of which the larger ones are too large for float16
 SMALLEST, SMALLEST_NORMAL = 2.0**-24, 2.0**-14  # of float16: what is less is 0, or has fewer digits
 RATE = 0.01  # of the SGD update that is counted
-ARITHMETIC = {  # policy -> CPU features of which any computes in its type
-    "mixed_bfloat16": {"avx512_bf16", "amx_bf16", "bf16"},
-    "mixed_float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
-}
-TOO_SLOW = 20  # times as long as in float32 a step takes that is not trained with
 QUICK_IMAGES = (4096, 2000)  # train, test
 
 
@@ -151,7 +148,7 @@ def gradients_of(net: keras.Model):
 def count_lost_gradients(recipe: Recipe, gradients: dict, images, labels, exact: np.ndarray) -> str:
     """How many gradients of activations are 0 in half, but not with a scaled loss, and which scale is too large."""
     lost = {}
-    for policy in ARITHMETIC:
+    for policy in HALVES:
         bare, scaled = (gradients[policy](images, labels, scale)[1] for scale in (1.0, KERAS_SCALE))
         lost[policy] = float(np.mean(bare[scaled != 0] == 0))
         recipe.fact(f"share of activations' gradients that only a scaled loss saves: {policy}", lost[policy])
@@ -185,22 +182,17 @@ def count_lost_updates(recipe: Recipe, weights: np.ndarray, gradients: np.ndarra
 
 def explain(recipe: Recipe, comparison, slow: tuple[str, ...]) -> None:
     """Say when half is faster, and why not where it is not; of what is far slower a few steps tell."""
-    on_cpu = not tf.config.list_physical_devices("GPU")
-    for policy, features in ARITHMETIC.items():
-        ratio, has = comparison.ratio("float32", policy), sorted(features & {*Environment.here().cpu_features})
-        lacks = f"this CPU has none of {', '.join(sorted(features))}: each kernel converts to float32 and back"
-        because = {
-            Verdict.FASTER: f": this CPU has {', '.join(has)}" if on_cpu and has else "",
-            Verdict.SLOWER: f", because {lacks if on_cpu and not has else 'casts cost more than the kernels save'}",
-        }
-        verdict, reason = ratio.verdict.value, because.get(ratio.verdict, "")
-        if policy in slow and has:
-            verdict = "far slower"
-            reason = ": oneDNN, which TensorFlow calls for it on this CPU, has plain loops for some of its kernels; "
-            reason += "TF_ENABLE_ONEDNN_OPTS=0 goes without it"
+    environment = Environment.here()
+    for policy in HALVES:
+        ratio, number_format, far = comparison.ratio("float32", policy), policy.removeprefix("mixed_"), policy in slow
+        has, reason = environment.instructions_for(number_format), ""
+        if far or ratio.verdict is Verdict.SLOWER:
+            reason = f", because {why_slower(number_format, far=far)}"
+        elif ratio.verdict is Verdict.FASTER and has and not environment.accelerators:
+            reason = f": this CPU has {', '.join(has)}"
         recipe.means(
-            f"{policy}: {verdict} here, a step at {ratio.estimate:.2f} times the speed of float32 "
-            f"[{ratio.low:.2f}, {ratio.high:.2f}]{reason}."
+            f"{policy}: {'far slower' if far else ratio.verdict} here, a step at {ratio.estimate:.2f} times the speed "
+            f"of float32 [{ratio.low:.2f}, {ratio.high:.2f}]{reason}."
         )
 
 

@@ -16,17 +16,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfperf import Flag, Recipe, TfperfError, check_agreement, compare, get_net, load
+from tfperf.cookbook.half_precision import TOO_SLOW, why_slower
 from tfperf.data import NAMES
-from tfperf.measure import Environment, Verdict
+from tfperf.measure import Verdict
 
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 TOLERANCES = {"float32": 1e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 5e-3}  # relative, of the first logits
-ARITHMETIC = {  # policy -> CPU features of which any computes in its type
-    "mixed_bfloat16": {"avx512_bf16", "amx_bf16", "bf16"},
-    "mixed_float16": {"avx512_fp16", "amx_fp16", "asimdhp"},
-}
 CPU_REPLICAS = 2  # logical devices of a machine without GPUs
-TOO_SLOW = 20  # times as long as in the fastest way a step takes that is not trained with
 QUICK_IMAGES = (4096, 1024)  # train, test
 
 
@@ -176,18 +172,11 @@ def step_of(net, strategy, feed: tf.data.Dataset):
 
 def explain(recipe: Recipe, comparison, replicas: int, slow: list[str]) -> None:
     """Say what each technique did to this machine, and why where it made it slower."""
-    on_cpu = not tf.config.list_physical_devices("GPU")
-    lacks = {policy: on_cpu and not has & {*Environment.here().cpu_features} for policy, has in ARITHMETIC.items()}
     for policy in POLICIES[1:]:
         ratio = comparison.ratio("float32, one device", f"{policy}, one device")
-        kind = policy.removeprefix("mixed_")
-        reason = "the casts cost more than the kernels save"
-        if lacks[policy]:
-            reason = f"this CPU has no {kind} arithmetic, so every kernel converts to float32 and back"
-        elif ratio.candidate in slow:
-            reason = "oneDNN, which TensorFlow calls for it on this CPU, has plain loops for some of its kernels"
-            reason += "; TF_ENABLE_ONEDNN_OPTS=0 goes without it"
-        say(recipe, policy, ratio, reason, far=ratio.candidate in slow)
+        far = ratio.candidate in slow
+        say(recipe, policy, ratio, why_slower(policy.removeprefix("mixed_"), far=far), far=far)
+    on_cpu = not tf.config.list_physical_devices("GPU")
     for policy in POLICIES:
         ratio = comparison.ratio(f"{policy}, one device", f"{policy}, mirrored on {replicas}")
         shared = "its devices are parts of one CPU: no arithmetic is added, but copies of the weights are kept equal"

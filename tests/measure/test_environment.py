@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tfperf.measure import environment as module
-from tfperf.measure.environment import VARIABLE_PREFIXES, Environment, Watch
+from tfperf.measure.environment import ARITHMETIC, CPU_FEATURES, VARIABLE_PREFIXES, Environment, Watch
 from tfperf.measure.results import Result, read_result, write_result
 
 git_revision = module._git_revision.__wrapped__  # without its cache, and before conftest.py replaces it
@@ -35,6 +35,16 @@ def test_here_knows_this_machine() -> None:
     assert 1 <= here.usable_cores <= here.logical_cores
     assert here.memory_bytes > 2**28
     assert {"numpy", "scipy", "tensorflow"} <= here.packages.keys()
+
+
+def test_the_instructions_for_a_number_format_are_among_those_that_are_read(environment) -> None:
+    assert {one for names in ARITHMETIC.values() for one in names} <= set(CPU_FEATURES)
+    has = environment.model_copy(update={"cpu_features": ("avx2", "amx_bf16", "avx512_bf16"), "accelerators": ()})
+    assert has.instructions_for("bfloat16") == ("avx512_bf16", "amx_bf16")
+    assert not has.instructions_for("float16")
+    assert not has.computes_float16
+    assert has.model_copy(update={"accelerators": ("NVIDIA H100",)}).computes_float16
+    assert has.model_copy(update={"cpu_features": ("asimdhp",)}).computes_float16
 
 
 def test_only_variables_that_change_the_speed_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

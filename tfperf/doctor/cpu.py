@@ -11,10 +11,9 @@ __all__ = ["FORMATS", "look"]
 
 
 class Format(NamedTuple):
-    """A number format, the instructions that compute in it, and what there is to do about it."""
+    """A number format, and what the instructions that compute in it mean for it."""
 
-    name: str
-    instructions: tuple[str, ...]  # as Linux names them, see tfperf.measure.environment.CPU_FEATURES
+    name: str  # in tfperf.measure.environment.ARITHMETIC
     with_them: str
     without: str
 
@@ -24,12 +23,11 @@ _WITH = f"instructions for it; {_MEASURE}"
 _WITHOUT = f"the CPU has no instructions for it, so kernels convert to float32 and back; {_MEASURE}"
 
 FORMATS = (
-    Format("float32", ("avx2", "avx512f", "asimd", "sve"), "vector instructions", "no vector instructions known here"),
-    Format("bfloat16", ("avx512_bf16", "amx_bf16", "bf16"), _WITH, _WITHOUT),
-    Format("float16", ("avx512_fp16", "amx_fp16", "asimdhp"), _WITH, _WITHOUT),
+    Format("float32", "vector instructions", "no vector instructions known here"),
+    Format("bfloat16", _WITH, _WITHOUT),
+    Format("float16", _WITH, _WITHOUT),
     Format(
         "int8",
-        ("avx_vnni", "avx512_vnni", "amx_int8", "i8mm"),
         "dot products of 8-bit integers",
         "the CPU has no dot products of 8-bit integers, so a quantised net may be no faster",
     ),
@@ -51,12 +49,13 @@ def look(environment: "Environment | None" = None) -> list[Finding]:
     name = Finding("CPU", State.OK, f"{environment.cpu}{where}")
     if not environment.cpu_features:
         return [name, Finding("CPU instructions", State.NOTE, "the system does not tell which ones the CPU has")]
-    return [name, *(_examined(format_, environment.cpu_features) for format_ in FORMATS)]
+    return [name, *(_examined(format_, environment) for format_ in FORMATS)]
 
 
-def _examined(format_: Format, features: tuple[str, ...]) -> Finding:
-    has = [instruction for instruction in format_.instructions if instruction in features]
-    if has:
+def _examined(format_: Format, environment: "Environment") -> Finding:
+    from tfperf.measure.environment import ARITHMETIC
+
+    if has := environment.instructions_for(format_.name):
         return Finding(f"CPU {format_.name}", State.OK, f"{', '.join(has)}: {format_.with_them}")
-    lacks = f"none of {', '.join(format_.instructions)}"
+    lacks = f"none of {', '.join(ARITHMETIC[format_.name])}"
     return Finding(f"CPU {format_.name}", State.NOTE, f"{lacks}: {format_.without}")

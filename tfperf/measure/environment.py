@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -47,8 +48,13 @@ CPU_FEATURES = (
 )  # fmt: skip
 """Instructions that decide how fast a number format is, as Linux names them; the last row is ARM's."""
 
-FLOAT16_FEATURES = ("avx512_fp16", "amx_fp16", "asimdhp")
-"""Instructions of which any one computes in float16. Without, kernels convert to float32 and back."""
+ARITHMETIC: Mapping[str, tuple[str, ...]] = {
+    "float32": ("avx2", "avx512f", "asimd", "sve"),
+    "bfloat16": ("avx512_bf16", "amx_bf16", "bf16"),
+    "float16": ("avx512_fp16", "amx_fp16", "asimdhp"),
+    "int8": ("avx_vnni", "avx512_vnni", "amx_int8", "i8mm"),
+}
+"""Number format -> those of which any one computes in it; without, kernels of a half format convert to float32."""
 
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
 
@@ -94,7 +100,15 @@ class Environment(Value):
     @property
     def computes_float16(self) -> bool:
         """Whether anything here computes in float16, rather than convert to float32 and back."""
-        return bool(self.accelerators) or not set(FLOAT16_FEATURES).isdisjoint(self.cpu_features)
+        return bool(self.accelerators or self.instructions_for("float16"))
+
+    def instructions_for(self, number_format: str) -> tuple[str, ...]:
+        """What the CPU has of `ARITHMETIC` that computes in a number format.
+
+        Raises:
+            KeyError: there is no such format in it.
+        """
+        return tuple(one for one in ARITHMETIC[number_format] if one in self.cpu_features)
 
     def differences(self, other: "Environment") -> list[str]:
         """What differs from another environment, one phrase for each difference that can change a speed."""
