@@ -42,6 +42,10 @@ MORE = 1.5
 """Times as much as one kind gained by a precision, another may gain by it: the same numbers
 suit the kernels of one better than those of another."""
 
+INTEGERS = ("int8", "int8_static")
+"""One kind may gain by the former what another gains by the latter: both multiply 8-bit integers, with scales of the
+activations that are taken in each call or beforehand, and few engines have good kernels for both."""
+
 SLOWED = 1.2
 """A number of threads that slowed the probes by more is not tried with other kinds: a net too small for so many threads
 in one engine is too small in all."""
@@ -260,13 +264,20 @@ class Champions:
         return self._plain_cost_of(kind) / best if 0 < best < float("inf") else 1.0
 
     def _gain_by(self, precision: str) -> float:
-        """What a precision may gain: more than it did where it was seen; if nowhere, what its bytes may."""
+        """What a precision may gain: more than it, or its like, did where it was seen; if nowhere, what bytes may."""
+        if not self._gains(precision):
+            return GAIN["precision"]
+        alike = INTEGERS if precision in INTEGERS else (precision,)
+        return MORE * max(gain for one in alike for gain in self._gains(one))
+
+    def _gains(self, precision: str) -> list[float]:
+        """How many times as fast it made each kind in which it was seen."""
         gains = []
         for kind in self._kinds():
             found = [self._cost_of(plan) for plan in self._by_cost(kind) if plan.precision == precision]
             if found and min(found) > 0 and precision not in self._first_precisions(kind):
                 gains.append(self._plain_cost_of(kind) / min(found))
-        return MORE * max(gains) if gains else GAIN["precision"]
+        return gains
 
     def _first_precisions(self, kind: str) -> set[str]:
         """With which engines of a kind are looked at first."""

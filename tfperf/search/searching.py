@@ -9,7 +9,6 @@ from pathlib import Path
 from threading import Lock, RLock
 from typing import Any, Literal, NamedTuple, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tfperf.engines.child import TrialError
@@ -26,15 +25,15 @@ from tfperf.engines.side_by_side import (
 )
 from tfperf.engines.trial import Status, Trial, median_seconds
 from tfperf.exports.servable import Servable
-from tfperf.measure import Comparison, Measurement, Progress, measure
+from tfperf.measure import Comparison, Progress, measure
 from tfperf.search.journal import Journal, Round
-from tfperf.search.judging import winner_of
 from tfperf.search.kept import Kept, Started
 from tfperf.search.lanes import STARTERS, Lanes
 from tfperf.search.neighbours import Champions
-from tfperf.search.objectives import cost, costs_in, pareto_front, per_example, within_limits
+from tfperf.search.objectives import per_example
 from tfperf.search.question import Question
 from tfperf.search.space import Space
+from tfperf.search.standings import FINALISTS, MOST_CONTENDERS, Standings
 
 __all__ = ["Found", "Labels", "Search", "Watcher"]
 
@@ -44,21 +43,8 @@ LOOK_SECONDS = 0.4
 LOOK_PRECISION = 0.03
 """Half width of the interval at which a first look may end."""
 
-UNDISTURBED = 20
-"""Percentile of its samples by which a look is judged: what disturbs one look and not the next only adds to times."""
-
-NEAR = 1.6
-"""A plan whose look ends that near to the best one's may be the best: looks are short, apart in time, and a neighbour
-on the same core doubles what they see."""
-
-FINALISTS = 4
-"""Plans that are measured in turns until they are told apart; the defaults come on top."""
-
-MOST_CONTENDERS = 8
-"""Plans that are measured in turns before the final; their processes are kept until then."""
-
 ROUND_SECONDS = 0.5
-"""Of measuring for each plan before the final."""
+"""Of measuring for each plan before the final; their processes are kept until then."""
 
 FINAL_SECONDS = 6.0
 """Of measuring for all finalists together, and again for all that are confirmed, at most; unless a round is long, or
@@ -144,13 +130,10 @@ class Search:
         self._launcher, self._journal, self._scratch, self._watcher = launcher, journal, scratch, watcher
         self._given, self._seed, self._labels, self._command = given, seed, labels, command
         self._measuring, self._making_examples, self._noting = Lock(), Lock(), RLock()
-        self._trials: dict[str, Trial] = {}
-        self._in_turns: dict[str, float] = {}  # seconds of those that were measured before the final
+        self._standings = Standings(question, space.defaults)
         self._kept = Kept(launcher, KEPT_SHARE * question.memory_limit)
-        self._champions = Champions(space, self._costs_of, self._batch_of)
+        self._champions = Champions(space, self._standings.cost_of, self._standings.batch_of)
         self._began = time.monotonic()
-        self._final: Comparison | None = None
-        self._confirmation: Comparison | None = None
         self.ran_out_of_time = False
 
     # ------------------------------------------------------------ what has been found
@@ -158,36 +141,38 @@ class Search:
     @property
     def found(self) -> Found:
         """The best so far, and everything that was seen."""
-        winner, equals = self._winner()
+        standings = self._standings
+        winner, equals = standings.winner()
         return Found(
-            trials=(*self._trials.values(), *self._not_tried()),
-            final=self._final,
-            confirmation=self._confirmation,
+            trials=(*standings.trials.values(), *self._not_tried()),
+            final=standings.final,
+            confirmation=standings.confirmation,
             winner=winner,
             equals=equals,
-            defaults=tuple(name for name in self._default_names() if self._trials[name].status is Status.RAN),
-            front=self._front(),
+            defaults=tuple(standings.defaults()),
+            front=standings.front(),
         )
 
     def run(self) -> None:
         """Search until the winner is confirmed."""
+        standings = self._standings
         self._look_around()
-        contenders = self._contenders()
+        contenders = standings.contenders()
         if len(contenders) > 1 and self._question.is_timed:
             if (found := self._side_by_side("round", contenders)) is not None:
-                self._in_turns = {one.name: _undisturbed(one) for one in found.measurements}
+                standings.note_round(found)
             self._look_further()  # what seemed best may not be, and what is changed is the best
-            contenders = self._contenders()
+            contenders = standings.contenders()
         contenders = contenders[:FINALISTS]
-        self._final = self._side_by_side("final", [*contenders, *self._best_of_defaults(contenders)])
-        winner, equals = self._winner()
+        standings.final = self._side_by_side("final", [*contenders, *standings.best_of_defaults(contenders)])
+        winner, equals = standings.winner()
         if winner is not None:
-            names = [winner, *equals, *self._by_cost(contenders)]
+            names = [winner, *equals, *standings.by_cost(contenders)]
             confirmed = list(dict.fromkeys(names))[:CONFIRMED]
-            defaults = self._best_of_defaults(confirmed)[:1]
-            far = [name for name in defaults if self._cost(name) > NEAR * self._cost(winner)]
-            self._kept.end_others(staying={self._trials[name].plan for name in far})  # no luck makes them rivals
-            self._confirmation = self._side_by_side("confirmation", [*confirmed, *defaults])
+            defaults = standings.best_of_defaults(confirmed)[:1]
+            far = [name for name in defaults if standings.is_far(name, winner)]  # these need no fresh process
+            self._kept.end_others(staying={standings.trials[name].plan for name in far})
+            standings.confirmation = self._side_by_side("confirmation", [*confirmed, *defaults])
 
     # ------------------------------------------------------------ looks
 
@@ -216,9 +201,9 @@ class Search:
         """Whether a plan has been looked at, now or before the search was stopped."""
         named = [Trial(plan=plan, batch=batch, status=Status.NOT_TRIED).name for batch in self._batches(plan)]
         for name in named:
-            if name not in self._trials and (finished := self._journal.trial(name)) is not None:
-                self._note(finished)
-        return all(name in self._trials for name in named)
+            if name not in self._standings.trials and (finished := self._journal.trial(name)) is not None:
+                self._standings.note(finished)
+        return all(name in self._standings.trials for name in named)
 
     def _look_at(self, plan: Plan, left: int) -> None:
         """Start a plan in a process of its own, and measure it shortly at each batch size."""
@@ -232,7 +217,7 @@ class Search:
             return
         try:
             for place, batch in enumerate(batches):
-                if why := self._too_late(plan, batches[:place]):
+                if why := self._standings.too_late(plan, batches[:place]):
                     self._finish(Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=why), left)
                     continue
                 try:
@@ -248,8 +233,9 @@ class Search:
     def _keep_or_end(self, plan: Plan, process: EngineProcess, loaded: Loaded) -> None:
         """Keep the processes of those that would be finalists now."""
         with self._noting:
-            names = self._by_cost(self._trials)[:MOST_CONTENDERS]
-            wanted = [self._trials[name] for name in [*names, *self._best_of_defaults(names)]]
+            standings = self._standings
+            names = standings.by_cost(standings.trials)[:MOST_CONTENDERS]
+            wanted = [standings.trials[name] for name in [*names, *standings.best_of_defaults(names)]]
         self._kept.keep(plan, (process, loaded), wanted)
 
     def _measured(self, process: EngineProcess, loaded: Loaded, examples: Examples) -> Trial:
@@ -273,19 +259,7 @@ class Search:
 
     def _accuracy_is_known(self, trial: Trial) -> bool:
         """Whether the labels need not be asked: by what users have, or by what has found enough before."""
-        return trial.plan in self._space.defaults or trial.name in self._trials
-
-    def _too_late(self, plan: Plan, smaller: Sequence[int]) -> str | None:
-        """Why a larger batch cannot be better than what was seen of the smaller ones; None: it may be."""
-        seen = [self._trials[Trial(plan=plan, batch=batch, status=Status.NOT_TRIED).name] for batch in smaller]
-        ran = [trial for trial in seen if trial.status is Status.RAN]
-        if ran and not within_limits(ran[-1], self._question):
-            return f"batch {ran[-1].batch} takes longer than the limit already"
-        if len(ran) > 2 and all(trial.examples_per_second < 0.8 * ran[-3].examples_per_second for trial in ran[-2:]):
-            return f"fewer examples a second from batch {ran[-3].batch} on"
-        if seen and not ran:
-            return f"it does not run with batch {seen[0].batch}"
-        return None
+        return trial.plan in self._space.defaults or trial.name in self._standings.trials
 
     def _finish(self, trial: Trial, left: int) -> None:
         if self._launcher.closed:  # the search was stopped, and with it the process: the plan is not to blame
@@ -293,12 +267,9 @@ class Search:
         trial = trial.model_copy(update={"command": printable(self._command(trial.plan, trial.batch))})
         with self._noting:
             self._journal.add(trial)
-            self._note(trial)
-            best, _ = self._winner()
-            self._watcher.looked(trial, self._trials[best] if best else None, left)
-
-    def _note(self, trial: Trial) -> None:
-        self._trials[trial.name] = trial
+            self._standings.note(trial)
+            best, _ = self._standings.winner()
+            self._watcher.looked(trial, self._standings.trials[best] if best else None, left)
 
     def _batches(self, plan: Plan) -> tuple[int, ...]:
         return self._question.batches if plan.batch is None else (plan.batch,)
@@ -318,17 +289,6 @@ class Search:
 
     # ------------------------------------------------------------ rounds
 
-    def _contenders(self) -> list[str]:
-        """Trials that may be the best, the best first."""
-        names = self._by_cost(self._trials)
-        if len(self._question.objectives) > 1:
-            front = self._front()
-            return [name for name in names if name in front][:MOST_CONTENDERS]
-        if not self._question.is_timed:
-            return names[:FINALISTS]
-        near = [name for name in names if self._cost(name) <= NEAR * self._cost(names[0])]
-        return near[:MOST_CONTENDERS]
-
     def _side_by_side(
         self, stage: Literal["round", "final", "confirmation"], names: Sequence[str]
     ) -> Comparison | None:
@@ -340,14 +300,16 @@ class Search:
             self._journal.add_round(stage, names, finished)
         for trial in finished.trials:
             if trial.status is not Status.RAN:  # it ran when it was looked at, and does not now
-                self._note(trial.model_copy(update={"command": self._trials[trial.name].command}))
+                command = self._standings.trials[trial.name].command
+                self._standings.note(trial.model_copy(update={"command": command}))
         if finished.comparison is None:
             return None
         return per_example(finished.comparison, {trial.name: trial.batch for trial in finished.trials})
 
     def _measured_in_turns(self, names: Sequence[str], seconds: float) -> Round:
         """In the processes that were kept, and fresh ones of all others."""
-        plans = list(dict.fromkeys(self._trials[name].plan for name in names))
+        looked = [self._standings.trials[name] for name in names]
+        plans = list(dict.fromkeys(trial.plan for trial in looked))
         with ThreadPoolExecutor(STARTERS) as pool, contextlib.ExitStack() as stack:
             try:
                 started = dict(zip(plans, pool.map(self._started, plans), strict=True))
@@ -358,8 +320,7 @@ class Search:
                 if not isinstance(process, TrialError):
                     stack.callback(self._keep_or_end, plan, *process)
             failed, runs = [], []
-            for name in names:
-                trial = self._trials[name]
+            for trial in looked:
                 process = started[trial.plan]
                 try:
                     if isinstance(process, TrialError):
@@ -378,74 +339,14 @@ class Search:
 
     def _final_seconds(self, names: Iterable[str]) -> float:
         # Each turn begins with a call that is not timed
-        rounds = 2 * FINAL_ROUNDS * sum(median_seconds(self._trials[name]) for name in names)
+        rounds = 2 * FINAL_ROUNDS * sum(median_seconds(self._standings.trials[name]) for name in names)
         share = FINAL_SHARE * (time.monotonic() - self._began)
         return min(max(FINAL_SECONDS, rounds, share), LONGEST_FINAL * FINAL_SECONDS)
 
-    def _best_of_defaults(self, names: Sequence[str]) -> list[str]:
-        """The defaults that are not among the names, each at its best batch size, the best first."""
-        defaults: dict[str, str] = {}
-        ran = [name for name in self._default_names() if self._trials[name].status is Status.RAN]
-        for name in sorted(ran, key=self._cost):  # also of those that do not keep to a limit: users have them
-            defaults.setdefault(self._trials[name].plan.engine, name)
-        return [name for name in defaults.values() if name not in names]
-
-    # ------------------------------------------------------------ judging
-
-    def _cost(self, name: str, seconds: float | None = None) -> float:
-        """In the first objective; infinite where a limit is not kept."""
-        trial = self._trials[name]
-        if not within_limits(trial, self._question, seconds):
-            return float("inf")
-        if seconds is None and trial.measurement is not None:
-            seconds = self._in_turns.get(name) or _undisturbed(trial.measurement)
-        return cost(trial, self._question.objectives[0], seconds)
-
-    def _costs_of(self, plan: Plan) -> float:
-        """The cost of a plan, at its best batch size; infinite before it was looked at."""
-        return min(
-            (self._cost(name) for name, trial in self._trials.items() if trial.plan == plan), default=float("inf")
-        )
-
-    def _batch_of(self, plan: Plan) -> int:
-        """The batch size at which a plan was best."""
-        names = [name for name, trial in self._trials.items() if trial.plan == plan]
-        return self._trials[min(names, key=self._cost)].batch
-
-    def _by_cost(self, names: Iterable[str], seconds: dict[str, float] | None = None) -> list[str]:
-        """Those that ran, within the limits, the best first; of equal ones the faster."""
-        known = seconds or {}
-        costs = {name: self._cost(name, known.get(name)) for name in names}
-        runs = [name for name, value in costs.items() if value < float("inf")]
-        return sorted(runs, key=lambda name: (costs[name], median_seconds(self._trials[name])))
-
-    def _winner(self) -> tuple[str | None, tuple[str, ...]]:
-        """The best, and those that cannot be told apart from it; before the final, the best look."""
-        return winner_of(self._trials, self._question, self._final, self._confirmation)
-
-    def _front(self) -> tuple[str, ...]:
-        if len(self._question.objectives) < 2:
-            return ()
-        seconds = costs_in(self._final)
-        return pareto_front(
-            {
-                name: [cost(trial, one, seconds.get(name)) for one in self._question.objectives]
-                for name, trial in self._trials.items()
-                if within_limits(trial, self._question, seconds.get(name))
-            }
-        )
-
-    def _default_names(self) -> list[str]:
-        return [name for name, trial in self._trials.items() if trial.plan in self._space.defaults]
-
     def _not_tried(self) -> Iterator[Trial]:
-        seen = {trial.plan for trial in self._trials.values()}
+        seen = {trial.plan for trial in self._standings.trials.values()}
         for plan in self._space.plans():
             if plan not in seen:
                 reason = self._champions.why_not(plan, self.ran_out_of_time)
                 batch = plan.batch or self._question.batches[0]
                 yield Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=printable(reason))
-
-
-def _undisturbed(measurement: Measurement) -> float:
-    return float(np.percentile(measurement.samples, UNDISTURBED))
