@@ -4,6 +4,7 @@
     python benchmarks/tune.py search --net mlp       # one net
     python benchmarks/tune.py speed                  # what is gained over what users have: half an hour
     python benchmarks/tune.py search --json figures.json    # go on with the nets that the file lacks
+    python benchmarks/tune.py search --without float16   # where the machine has only slow loops for it: minutes a plan
 
 search: the same question is answered twice, each time with an empty cache: by `tune`, and by trying every plan of its
 space, each in a fresh process, started two at a time and measured as `tfperf.measure.measure` does by default. Then the
@@ -39,7 +40,7 @@ from rich.progress import track
 
 from tfperf.engines.child import TrialError
 from tfperf.engines.launching import Launcher
-from tfperf.engines.plan import Plan
+from tfperf.engines.plan import PRECISIONS, Plan, Precision
 from tfperf.engines.process import EngineProcess, Origin
 from tfperf.engines.side_by_side import Examples, checked_trial, measure_in_turns, measured_trial
 from tfperf.engines.transformations import applicable
@@ -88,28 +89,26 @@ console = Console(highlight=False)
 def search(
     net: Annotated[str | None, typer.Option(help="Only this one.")] = None,
     tolerance: Annotated[float, typer.Option(help="2e-2 admits bfloat16 and int8, the whole space.")] = 2e-2,
+    without: Annotated[Precision | None, typer.Option(help="Neither search tries this one.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Keep the figures; go on with them.")] = None,
 ) -> None:
     """Compare the search with trying every plan."""
     figures: dict[str, Any] = json.loads(json_path.read_text()) if json_path and json_path.exists() else {}
     for name in [net] if net else NETS:
-        key = f"{name} {tolerance:g}"
+        key = f"{name} {tolerance:g}" + (f" without {without}" if without else "")
         if key not in figures:
-            figures[key] = searched(name, tolerance)
+            figures[key] = searched(name, tolerance, [one for one in PRECISIONS if one != without])
             keep(json_path, figures)
         console.print(told_search(key, figures[key]), markup=False)
-    holds = all(
-        one["worse"] <= MOST_WORSE and one["seconds"] <= MOST_TIME * one["all_seconds"] for one in figures.values()
-    )
-    raise typer.Exit(0 if holds else 1)
+    raise typer.Exit(0 if all(map(keeps_limits, figures.values())) else 1)
 
 
-def searched(name: str, tolerance: float) -> dict[str, Any]:
+def searched(name: str, tolerance: float, precisions: Sequence[Precision]) -> dict[str, Any]:
     """What the search and exhaustive search found, and how long they took."""
     model = NETS[name]
     with tempfile.TemporaryDirectory() as place:
         began = time.monotonic()
-        tuned = tune(model, tolerance=tolerance, cache=Path(place, "search"), fresh=True)
+        tuned = tune(model, tolerance=tolerance, precisions=precisions, cache=Path(place, "search"), fresh=True)
         seconds = time.monotonic() - began
         tuned.forget()
         question, chosen = tuned.outcome.question, tuned.best.trial
@@ -194,13 +193,13 @@ def beside(comparison: Comparison, first: str, name: str) -> float:
     return base if name == first else base / comparison.ratio(first, name).estimate
 
 
-def holds(one: dict[str, Any]) -> bool:
+def keeps_limits(one: dict[str, Any]) -> bool:
     return bool(one["worse"] <= MOST_WORSE and one["seconds"] <= MOST_TIME * one["all_seconds"])
 
 
 def told_search(key: str, one: dict[str, Any]) -> str:
     share = one["seconds"] / one["all_seconds"]
-    verdict = "holds" if holds(one) else "DOES NOT HOLD"
+    verdict = "holds" if keeps_limits(one) else "DOES NOT HOLD"
     chosen, best = (f"{one[which]} ({format_seconds(one['apart'][one[which]])})" for which in ("chosen", "best"))
     return (
         f"{key}: chose {chosen}, best {best}: {one['worse']:.1%} worse; {one['looks']} of {one['plans']} plans, "
