@@ -235,6 +235,21 @@ def test_it_ends_when_its_parent_is_killed(planted):
     assert planted.nothing_left()
 
 
+def test_it_ends_when_its_parent_is_killed_while_it_stands_still_since_its_start(within_seconds):
+    program = """
+import os, signal
+from tfperf.engines.child import Child
+child = Child()
+with child.paused():
+    print(child.pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert within_seconds(lambda: not psutil.pid_exists(int(done.stdout)))
+
+
 def test_it_ends_when_its_parent_is_interrupted(planted):
     with parent(planted, "hang_in_call") as interrupted:
         interrupted.send_signal(signal.SIGINT)
@@ -244,7 +259,7 @@ def test_it_ends_when_its_parent_is_interrupted(planted):
 
 
 def test_a_worker_whose_parent_was_killed_before_ends_by_itself():
-    command = [sys.executable, "-P", "-m", "tfperf.engines.worker", "1"]
+    command = [sys.executable, "-P", "-m", "tfperf.with_parent", "1", "-m", "tfperf.engines.worker"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         try:
             assert process.wait(60) == 0  # and its requests have not ended

@@ -2,6 +2,7 @@ import importlib.machinery
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -121,3 +122,38 @@ def test_a_tensorflow_without_its_libraries_is_told(monkeypatch, tmp_path):
         monkeypatch.setattr(importlib.util, "find_spec", lambda name, spec=spec: spec)
         with pytest.raises(EngineError, match=r"^expected TensorFlow's libraries and headers.*pip install tensorflow$"):
             tensorflow_folder()
+
+
+PARENT = """
+import os, signal, sys, threading, time
+import psutil
+from tfperf.engines.native_build import run_tool
+threading.Thread(target=run_tool, args=[[sys.executable, "-c", sys.argv[1]], "the tool"], daemon=True).start()
+while len(family := psutil.Process().children(recursive=True)) < 2:
+    time.sleep(0.05)
+print(*(one.pid for one in family), flush=True)
+if sys.argv[2] == "stopped":
+    os.killpg(family[0].pid, signal.SIGSTOP)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("how", "seconds"), [("running", 1), ("stopped", 600)])
+def test_a_tool_ends_when_this_process_is_killed(how, seconds, within_seconds):
+    """With all that it started; where it stands still, too."""
+    tool = f"import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep({seconds})'])"
+    command = [sys.executable, "-P", "-c", PARENT, tool, how]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=False, start_new_session=True)
+    assert done.returncode == -signal.SIGKILL
+    family = [int(pid) for pid in done.stdout.split()]
+    assert len(family) == 2
+    try:
+        assert within_seconds(lambda: not any(map(psutil.pid_exists, family)))
+    finally:
+        for pid in filter(psutil.pid_exists, family):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_tool_that_is_not_there_is_an_error():
+    with pytest.raises(EngineError, match="the linker failed: /no/such/linker: No such file or directory"):
+        run_tool(["/no/such/linker"], "the linker")

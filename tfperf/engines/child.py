@@ -173,7 +173,7 @@ class Child:
         """
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tfperf.engines.worker", str(os.getpid())],
+                [sys.executable, "-P", "-m", "tfperf.with_parent", str(os.getpid()), "-m", "tfperf.engines.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -183,8 +183,10 @@ class Child:
         except BaseException as error:
             started.set_exception(error)
             return
-        started.set_result(process)
+        assert process.stdout is not None
         assert process.stderr is not None
+        os.read(process.stdout.fileno(), 1)  # from now on it ends with this process, also while it stands still
+        started.set_result(process)
         with process.stderr as pipe:
             while piece := pipe.read1(65536):  # type: ignore[attr-defined]
                 self._last_words = (self._last_words + piece)[-LAST_WORDS:]

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -121,15 +122,17 @@ def run_tool(
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
         try:
             process = subprocess.Popen(
-                command,
+                [sys.executable, "-P", "-m", "tfperf.with_parent", str(os.getpid()), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=complained,
                 env={**os.environ, **(environment or {})},
-                start_new_session=True,  # what it starts ends with it
+                # What it starts ends with it. No session of its own: where all of a group stands still and its parent
+                # ends, Linux ends the group if the parent was of the same session
+                process_group=0,
             )
         except OSError as error:
-            raise EngineError(f"{name} cannot be started: {command[0]}: {error.strerror}") from error
+            raise EngineError(f"{name} cannot be started: {error.filename}: {error.strerror}") from error
         try:
             code = process.wait(deadline)
         except subprocess.TimeoutExpired as error:

@@ -1,16 +1,14 @@
-"""The process in which one plan runs: `python -m tfperf.engines.worker PARENT`, driven by `child.Child`.
+"""The process in which one plan runs: `python -m tfperf.engines.worker`, driven by `child.Child`.
 
 A request is a line of JSON on what was standard input, with the name of a method of `Worker` and its arguments; the
 answer is a line of JSON on what was standard output. What the engine prints goes to standard error instead, and what
 it and its own processes read is empty.
 """
 
-import ctypes
 import itertools
 import json
 import os
 import resource
-import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["Worker", "answer_of", "main"]
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
-
-PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 class Worker:
@@ -132,9 +128,6 @@ class Worker:
 def main() -> None:
     """Answer until the requests end."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # where the parent is killed, in the middle of a call
-        if os.getppid() != int(sys.argv[1]):  # it was killed before
-            return
         OOM_SCORE.write_text("1000")  # where memory runs out, this goes first
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is a line, not gigabytes on the disk
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")

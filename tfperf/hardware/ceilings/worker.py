@@ -10,7 +10,6 @@ import ctypes
 import itertools
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from tfperf.hardware.ceilings.part import Order, Part
 from tfperf.hardware.repeating import Sample, Work, in_turns, on_change
 from tfperf.measure import Environment
 from tfperf.measure.devices import device_synchronizer
+from tfperf.with_parent import end_with_parent
 
 __all__ = ["main", "measure_part"]
 
@@ -46,17 +46,15 @@ COPIES = ("copy to the device", "copy from the device")
 COPIED = 2**28
 """Bytes of a copy to a device."""
 
-PR_SET_PDEATHSIG = 1  # of prctl(2)
 M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of mallopt(3)
 
 
 def main() -> None:
     """Measure, and write the part."""
     order, parent = Order.model_validate_json(sys.argv[1]), int(sys.argv[2])
-    libc = ctypes.CDLL(None)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was killed before
+    if not end_with_parent(parent):
         return
+    libc = ctypes.CDLL(None)
     with contextlib.suppress(AttributeError):  # another C library than glibc
         # Memory that was freed stays the process's own: a bandwidth is not that of getting new pages from the system.
         for option, value in ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1)):
