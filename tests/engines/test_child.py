@@ -267,6 +267,21 @@ def test_a_worker_whose_parent_was_killed_before_ends_by_itself():
             process.kill()
 
 
+def test_an_interrupted_start_leaves_no_process(planted, monkeypatch, within_seconds):
+    started = []
+
+    def interrupted(future, *_):
+        started.append(future)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(child.Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            Child()
+    (future,) = started
+    assert within_seconds(lambda: future.done() and future.result().poll() == -signal.SIGKILL)
+
+
 def test_a_process_that_cannot_be_started_is_an_error(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     with pytest.raises(FileNotFoundError, match="/no/such/python"):

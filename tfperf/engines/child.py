@@ -81,7 +81,11 @@ class Child:
         started: Future[subprocess.Popen[bytes]] = Future()
         self._companion = threading.Thread(target=self._accompany, args=[started], daemon=True)
         self._companion.start()
-        self._process = started.result()
+        try:
+            self._process = started.result()
+        except BaseException:  # as Ctrl-C, while it starts
+            started.add_done_callback(_kill_unless_failed)
+            raise
 
     @property
     def pid(self) -> int:
@@ -279,6 +283,14 @@ class Child:
             with contextlib.suppress(psutil.Error):
                 found += psutil.Process(self.pid).children(recursive=True)
         return [process for process in set(found) if _lives(process)]
+
+
+def _kill_unless_failed(started: "Future[subprocess.Popen[bytes]]") -> None:
+    if started.exception() is None:
+        process = started.result()
+        process.kill()
+        process.stdin.close()  # type: ignore[union-attr]
+        process.stdout.close()  # type: ignore[union-attr]
 
 
 def _with_mark(mark: str) -> Iterator[psutil.Process]:
