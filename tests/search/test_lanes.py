@@ -58,6 +58,41 @@ def test_a_stop_leaves_what_was_not_begun_but_not_what_was_put_off():
     assert sorted(map(str, looks.begun)) == sorted(map(str, CALLED))
 
 
+def test_what_follows_is_asked_for_whenever_a_lane_is_free_until_nothing_does():
+    looks, beside = Looks(), []
+    waiting = {(): CONVERTED[:1], (CONVERTED[0],): CALLED[:1]}
+
+    def more(running):
+        beside.append(tuple(running))
+        return waiting.pop(tuple(running), [])
+
+    with Lanes(looks, lambda: None) as lanes:
+        lanes.follow(more, never)
+    assert looks.begun == [CONVERTED[0], CALLED[0]]
+    assert looks.together[1] == (CONVERTED[0], CALLED[0])
+    assert beside[:2] == [(), (CONVERTED[0],)]
+    assert beside[-1] == ()
+
+
+def test_what_follows_goes_before_what_was_put_off():
+    looks = Looks()
+    looks.free.set()
+    waiting = [CONVERTED, []]
+    with Lanes(looks, lambda: None) as lanes:
+        lanes.later(CALLED)
+        lanes.follow(lambda running: waiting.pop(0) if waiting and not running else [], never)
+        lanes.finish()
+    assert looks.begun[0] == CONVERTED[0]
+    assert sorted(map(str, looks.begun)) == sorted(map(str, [*CONVERTED, *CALLED]))
+
+
+def test_a_stop_asks_for_nothing_more():
+    looks = Looks()
+    with Lanes(looks, lambda: None) as lanes:
+        lanes.follow(lambda _: CONVERTED, lambda: True)
+    assert not looks.begun
+
+
 def test_what_a_look_raises_comes_out_and_the_others_are_given_up():
     given_up = threading.Event()
 

@@ -1,6 +1,6 @@
 """Looks at plans, a few at a time: while one is converted, another starts."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Self
 
@@ -42,6 +42,22 @@ class Lanes:
         wanted = set(waiting)
         self._run(waiting, lambda: bool(waiting or wanted & set(self._running.values())), stop)
 
+    def follow(self, more: Callable[[Collection[Plan]], Iterable[Plan]], stop: Callable[[], bool]) -> None:
+        """Look at whatever there is more of, until there is nothing more and nothing runs.
+
+        Args:
+            more: is asked whenever a lane is free: what to look at beside those that are being looked at now.
+            stop: whether nothing more is to be begun.
+        """
+        waiting: list[Plan] = []
+
+        def unfinished() -> bool:
+            if not waiting and len(self._running) < STARTERS and not stop():
+                waiting.extend(more(self._running.values()))
+            return bool(waiting or self._running)
+
+        self._run(waiting, unfinished, stop)
+
     def finish(self) -> None:
         """Look at all that was put off, and wait for all that runs."""
         self._run([], lambda: bool(self._running or self._later), lambda: False)
@@ -51,7 +67,7 @@ class Lanes:
             while unfinished():
                 if stop():
                     waiting.clear()
-                while (waiting or self._later) and len(self._running) < STARTERS:
+                while len(self._running) < STARTERS and unfinished() and (waiting or self._later):
                     plan = self._next(waiting)
                     (waiting if plan in waiting else self._later).remove(plan)
                     left = len(waiting) + len(self._later)

@@ -1,6 +1,6 @@
 """Which plans to look at next: the best of each kind, with one part of it changed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from tfperf.engines.catalog import Engine, find_engine
 from tfperf.engines.plan import Plan, Precision
@@ -77,18 +77,26 @@ class Champions:
         self._batch_of = batch_of or (lambda _: self._middle())
         self._seen = {*space.probes(), *space.defaults}
 
-    def next(self) -> list[Plan]:
-        """What to look at now that the probes and all before have been; empty: nothing is left that may be best.
+    def next(self, running: Collection[Plan] = ()) -> list[Plan]:
+        """What to look at now that the probes have been; empty: nothing is left that may be best.
 
         First one engine of each kind, in its first precision, with the threads that suited the probes.
+
+        Args:
+            running: plans that are being looked at. Nothing is told that depends on what they will show: more of
+                their kinds; of others another precision, while one is tried.
         """
-        if plans := self._new(self._firsts_of_kinds()):
+        waited_for = [plan for plan in running if plan not in self._space.defaults]
+        busy = set(map(self._kind_of, waited_for))
+        if plans := self._new(self._firsts_of_kinds(busy)):
             return sorted(plans, key=lambda plan: plan.batch is None)  # what is compiled ahead takes longest
         for kind in sorted(self._kinds(), key=self._promise):  # the best first: what it gains spares others a look
             for part in GAIN:
+                if kind in busy or (part == "precision" and any(map(self._is_changed, waited_for))):
+                    break
                 if plans := self._new(self._changes(kind, part)):
                     return plans
-        return self._new(self._siblings())
+        return [] if busy else self._new(self._siblings())
 
     def why_not(self, plan: Plan, out_of_time: bool) -> str:
         """Why a plan was not looked at, in words."""
@@ -122,10 +130,10 @@ class Champions:
             return f"{champion} has the same kernels and was faster, or these settings made it slower"
         return f"some of what sets it apart from {champion} was no gain by itself"
 
-    def _firsts_of_kinds(self) -> Iterator[Plan]:
+    def _firsts_of_kinds(self, busy: Collection[str]) -> Iterator[Plan]:
         """For each kind that nothing is known to run of, the first engine that was not tried."""
         threads = self._best_threads()
-        for kind in self._kinds():
+        for kind in (one for one in self._kinds() if one not in busy):
             tried = {plan.engine for plan in self._seen if self._asked(plan)}
             if self._champion(kind) is None and (left := [one for one in self._of_kind(kind) if one.name not in tried]):
                 yield self._plain(left[0], threads)
@@ -142,8 +150,12 @@ class Champions:
 
     def _changes(self, kind: str, part: str) -> Iterator[Plan]:
         """The champions of a kind, if it is near enough to the best, with another setting of one part."""
-        near = part == "precision" or self._behind_now(kind) <= GAIN[part]
-        if near and self._behind(kind) <= BEHIND.get(part, float("inf")):
+        champion = self._champion(kind)
+        threads = (
+            champion.threads if champion is not None and part == "threads" else None
+        )  # others may have found better
+        near = part == "precision" or self._behind_now(kind, threads) <= GAIN[part]
+        if near and self._behind(kind, threads) <= BEHIND.get(part, float("inf")):
             for leader in self._leaders(kind):
                 yield from self._settings(leader, part)
 
@@ -239,9 +251,9 @@ class Champions:
         ]
         return sorted(plans, key=lambda plan: (self._cost_of(plan), str(plan)))
 
-    def _behind_now(self, kind: str) -> float:
-        """How many times the best of all, each with all that was found."""
-        best = min(map(self._cost_of, self._seen), default=float("inf"))
+    def _behind_now(self, kind: str, threads: int | None = None) -> float:
+        """How many times the best of all, each with all that was found; or of all with so many threads."""
+        best = min(map(self._cost_of, self._with_threads(threads)), default=float("inf"))
         champion = self._champion(kind)
         return self._cost_of(champion) / best if champion is not None and best > 0 else float("inf")
 
@@ -279,6 +291,10 @@ class Champions:
                 gains.append(self._plain_cost_of(kind) / min(found))
         return gains
 
+    def _is_changed(self, plan: Plan) -> bool:
+        """Whether a plan has another precision than its kind is looked at with first."""
+        return plan.precision not in self._first_precisions(self._kind_of(plan))
+
     def _first_precisions(self, kind: str) -> set[str]:
         """With which engines of a kind are looked at first."""
         return {one for engine in self._of_kind(kind) for one in self._space.precisions(engine)[:1]}
@@ -293,25 +309,29 @@ class Champions:
     def _kind_of(self, plan: Plan) -> str:
         return KERNELS.get(plan.engine, plan.engine)
 
-    def _plain_cost(self, engine: str) -> float:
+    def _with_threads(self, threads: int | None) -> list[Plan]:
+        """What was seen with so many; None: all."""
+        return [plan for plan in self._seen if threads is None or plan.threads == threads]
+
+    def _plain_cost(self, engine: str, threads: int | None = None) -> float:
         """The least of an engine without precision or transformations changed."""
         first = {one.name: self._space.precisions(one)[:1] for one in self._space.engines}
         plans = [
             plan
-            for plan in self._seen
+            for plan in self._with_threads(threads)
             if plan.engine == engine and not plan.transformations and (plan.precision,) == first[engine]
         ]
         return min(map(self._cost_of, plans), default=float("inf"))
 
-    def _plain_cost_of(self, kind: str) -> float:
+    def _plain_cost_of(self, kind: str, threads: int | None = None) -> float:
         """The same of all engines of a kind."""
         engines = [engine.name for engine in self._space.engines if _kind(engine) == kind]
-        return min(map(self._plain_cost, engines), default=float("inf"))
+        return min((self._plain_cost(engine, threads) for engine in engines), default=float("inf"))
 
-    def _behind(self, kind: str) -> float:
+    def _behind(self, kind: str, threads: int | None = None) -> float:
         """How many times the best of all, each without precision or transformations changed."""
-        best = min(map(self._plain_cost_of, self._kinds()), default=float("inf"))
-        return self._plain_cost_of(kind) / best if best < float("inf") else float("inf")
+        best = min((self._plain_cost_of(one, threads) for one in self._kinds()), default=float("inf"))
+        return self._plain_cost_of(kind, threads) / best if best < float("inf") else float("inf")
 
 
 def _kind(engine: Engine) -> str:

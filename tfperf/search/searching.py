@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock, RLock
@@ -194,8 +194,15 @@ class Search:
 
     def _follow_champions(self, lanes: Lanes) -> None:
         """Look at what a change of one part may make better, until nothing is left to change."""
-        while not self._time_is_up() and (plans := self._champions.next()):
-            lanes.run([plan for plan in plans if not self._known(plan)], self._time_is_up)
+        lanes.follow(self._next_beside, self._time_is_up)
+
+    def _next_beside(self, running: Collection[Plan]) -> list[Plan]:
+        """What to look at beside others; nothing that was looked at before the search was stopped."""
+        with self._noting:
+            while plans := self._champions.next(running):
+                if new := [plan for plan in plans if not self._known(plan)]:
+                    return new
+        return []
 
     def _known(self, plan: Plan) -> bool:
         """Whether a plan has been looked at, now or before the search was stopped."""

@@ -50,9 +50,9 @@ class Space:
     def probes(self) -> tuple[Plan, ...]:
         """One engine with each number of threads, for how many suit this net: the first installed of the light ones."""
         numbers = self.question.threads
-        usable = {one.name: one for one in self.engines if missing(one) is None}
+        usable = {one.name: one for one in self.engines if self.precisions(one) and missing(one) is None}
         engine = next((usable[name] for name in PROBES if name in usable), None)
-        if engine is None or len(numbers) < 2 or not self.precisions(engine):
+        if engine is None or len(numbers) < 2:
             return ()
         return tuple(Plan(engine=engine.name, precision=self.precisions(engine)[0], threads=one) for one in numbers)
 
