@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tfperf.engines.catalog import ENGINES
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Plan
-from tfperf.search.neighbours import BEHIND, Champions
+from tfperf.search.neighbours import AT_LEAST, BEHIND, Champions
 from tfperf.search.question import Question
 from tfperf.search.space import Space
 
@@ -162,6 +162,20 @@ def test_threads_that_slowed_the_probes_are_not_tried_with_other_kinds(slower, t
     assert twos == ({"litert", "xla_aot", "onnx"} if tried else {"litert"})
     words = champions.why_not(Plan(engine="onnx", threads=2), False)
     assert (words == "2 threads in place of 1 made litert 1.5x as slow") is not tried
+
+
+@pytest.mark.parametrize(("behind", "tried"), [(AT_LEAST - 0.1, True), (AT_LEAST + 0.1, False)])
+def test_a_kind_near_the_best_is_tried_in_a_precision_that_was_no_gain_elsewhere(behind, tried):
+    space = space_of(("frozen", "openvino"), (1,), precisions=("float32", "bfloat16"), applicable=())
+    costs = {"frozen": {"float32": 1.0, "bfloat16": 3.0}, "openvino": {"float32": behind, "bfloat16": 0.5}}
+    proposed, _, champions = searched(space, lambda plan: costs.get(plan.engine, {}).get(plan.precision, 9.0))
+    plan = Plan(engine="openvino", precision="bfloat16", threads=1)
+    assert Plan(engine="frozen", precision="bfloat16", threads=1) in proposed
+    assert (plan in proposed) == tried
+    if not tried:
+        assert champions.why_not(plan, False) == (
+            f"in bfloat16 openvino would have to be {behind:.1f}x as fast; it gains {AT_LEAST:.1f}x at most"
+        )
 
 
 def test_where_the_first_of_a_kind_does_not_run_the_next_is_tried():
