@@ -64,6 +64,20 @@ def test_a_net_at_two_batch_sizes(explained_net, net, tmp_path):
     assert read_document(tmp_path / "e.json", type(found)) == found
 
 
+def test_by_another_batch_what_lies_between_the_kernels_is_expected_to_stay(explained_net, net, monkeypatch):
+    def by_numbers(operation, _):
+        return 1e-6 * operation.outputs[0].shape.num_elements()
+
+    monkeypatch.setattr("tfperf.hardware.kernels.times.alone", by_numbers)
+    half, whole = explained_net(net, batch=(2, 4)).batches
+    inside = {one.batch: sum(layer.predicted for layer in one.layers) for one in (half, whole)}
+    between = {call.way: call.between for call in whole.calls}["graph"]
+    change = whole.interventions[1]
+    assert change.what == "batch 2 in place of 4, as a graph"
+    assert 0.4 < inside[2] / inside[4] < 0.6
+    assert change.expected == pytest.approx((between + inside[2]) / (between + inside[4]))
+
+
 def test_what_is_suggested_can_be_tried(explained_net, net):
     (explained,) = explained_net(net, try_techniques=True).batches
     tried = {one.way: one.measured for one in explained.techniques if one.measured}

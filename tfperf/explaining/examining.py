@@ -1,5 +1,6 @@
 """Where the time of a function goes: its calls, its kernels, and what each is bound by."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from tfperf.hardware.kernels.roofline import Cost, Spent
 from tfperf.hardware.kernels.traced import Traced
 from tfperf.measure import Comparison, Progress, compare, measure
 
-__all__ = ["Examined", "Kernel", "call_seconds", "examine", "kernels_of", "layers_of"]
+__all__ = ["Examined", "Kernel", "call_seconds", "examine", "kernel_seconds", "kernels_of", "layers_of"]
 
 EAGER_RUNS = 10
 """Traced runs of the operations as they are written: of these only the sum is told."""
@@ -65,8 +66,10 @@ def examine(
     tensors = [tf.constant(array) for array in arrays]
     concrete = graph.get_concrete_function(*tensors)
     with Traced(concrete, arrays) as traced:
-        kernels = kernels_of(traced.operations(), prediction)
-        kernels = _undisturbed(kernels, traced.operations())  # some time later
+        seen = [traced.operations()]
+        # In turns with the kernels by themselves: a machine that is slower for some seconds is so for both
+        prediction.learn(seen[0], meanwhile=lambda: seen.append(traced.operations()))
+        kernels = kernels_of(_undisturbed(seen), prediction)
         tracing_cost = traced.tracing_cost()
     if eager is None:
         alone = measure(graph, tensors, name="graph", time_limit=time_limit, on_progress=on_progress)
@@ -83,11 +86,12 @@ def examine(
     return Examined(calls, comparison, kernels, tracing_cost)
 
 
-def _undisturbed(kernels: Sequence[Kernel], again: Sequence[Ran]) -> tuple[Kernel, ...]:
-    """The shorter of two measurements of each."""
-    seconds = {one.name: one.seconds for one in again}
-    shorter = (min(one.ran.seconds, seconds.get(one.ran.name, one.ran.seconds)) for one in kernels)
-    return tuple(one._replace(ran=one.ran._replace(seconds=short)) for one, short in zip(kernels, shorter, strict=True))
+def _undisturbed(seen: Sequence[Sequence[Ran]]) -> list[Ran]:
+    """The shortest of several measurements of each operation."""
+    shortest: dict[str, float] = {}
+    for one in itertools.chain(*seen):
+        shortest[one.name] = min(one.seconds, shortest.get(one.name, one.seconds))
+    return [one._replace(seconds=shortest[one.name]) for one in seen[0]]
 
 
 def kernels_of(operations: Sequence[Ran], prediction: Prediction, by_kernels: bool = True) -> tuple[Kernel, ...]:
@@ -103,8 +107,12 @@ def call_seconds(kernels: Sequence[Kernel], prediction: Prediction) -> float:
     """What a call of a graph with these kernels should take: its own cost, each kernel's time, and its dispatch."""
     ceilings = prediction.ceilings
     dispatched = sum(kernel.work.operations for kernel in kernels)
-    inside = sum(kernel.cost.seconds for kernel in kernels)
-    return ceilings.call("tf.function call") + inside + dispatched * ceilings.call("graph op")
+    return ceilings.call("tf.function call") + kernel_seconds(kernels) + dispatched * ceilings.call("graph op")
+
+
+def kernel_seconds(kernels: Sequence[Kernel]) -> float:
+    """What the kernels should take, all together, without their dispatch."""
+    return sum(kernel.cost.seconds for kernel in kernels)
 
 
 def layers_of(kernels: Sequence[Kernel], names: Sequence[str]) -> tuple[Layer, ...]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.explaining.compiled import xla_of
-from tfperf.explaining.examining import Examined, Kernel, call_seconds, examine, kernels_of, layers_of
+from tfperf.explaining.examining import Examined, Kernel, examine, kernel_seconds, kernels_of, layers_of
 from tfperf.explaining.explanation import Explained, Explanation, Intervention
 from tfperf.explaining.intervening import intervene, judged
 from tfperf.explaining.machine import ceilings_for, doubts_about, roofs_of, use_threads
@@ -201,7 +201,10 @@ def _interventions(
     time_limit: float,
     tell: Watcher,
 ) -> list[Intervention]:
-    """What can be changed of any model: its calls, by a graph; its work, by the batch."""
+    """What can be changed of any model: its calls, by a graph; its work, by the batch.
+
+    By another batch only what is inside of the kernels moves; what was seen between them stays.
+    """
     calls = {call.way: call for call in examined.calls}
     found = []
     if examined.comparison is not None and calls["graph"].predicted is not None:
@@ -210,7 +213,8 @@ def _interventions(
         found.append(judged("a graph in place of eager calls", calls["eager"].bound, ratio, expected))
     other = batch // 2 if batch > 1 else 2
     changed = _elsewhere(subject.function, subject, other, prediction, f"batch {other}")
-    expected = call_seconds(changed.kernels, prediction) / call_seconds(examined.kernels, prediction)
+    stays = calls["graph"].between
+    expected = (stays + kernel_seconds(changed.kernels)) / (stays + kernel_seconds(examined.kernels))
     ours, others = (
         [tf.constant(array) for array in subject.servable.signature.random_inputs(size)] for size in (batch, other)
     )

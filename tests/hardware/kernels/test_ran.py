@@ -9,15 +9,17 @@ from tfperf.errors import HardwareError
 from tfperf.exports.servable import Servable
 from tfperf.hardware.counting.graph_work import work_of
 from tfperf.hardware.counting.tracing import forward_pass, training_pass
+from tfperf.hardware.kernels import traced
 from tfperf.hardware.kernels.ran import Origin, Ran
-from tfperf.hardware.kernels.traced import Traced
+from tfperf.hardware.kernels.session import Session
+from tfperf.hardware.kernels.traced import FEWEST_RUNS, RUNS, Traced
 
 
 def ran(function, *arrays, rewritten=True):
     """What runs of a function of tensors, by the type of its operations."""
     concrete = tf.function(function).get_concrete_function(*[tf.constant(array) for array in arrays])
-    with Traced(concrete, arrays, rewritten=rewritten) as traced:
-        return {one.type: one for one in traced.operations(runs=3)}
+    with Traced(concrete, arrays, rewritten=rewritten) as looked_into:
+        return {one.type: one for one in looked_into.operations(runs=3)}
 
 
 def floats(*shape):
@@ -99,3 +101,21 @@ def test_a_lookup_table_is_refused_in_a_line():
     concrete = tf.function(forward_pass(Servable.from_net(net))).get_concrete_function(tf.constant([["a"]]))
     with pytest.raises(HardwareError, match="expected a net that keeps variables only"):
         Traced(concrete, [np.array([["a"]], dtype=object)])
+
+
+@pytest.mark.parametrize(("seconds", "runs"), [(0.0, FEWEST_RUNS), (60.0, RUNS)])
+def test_of_runs_that_last_long_fewer_are_made(seconds, runs, monkeypatch):
+    made = []
+    traced_run = Session.traced
+
+    def counted(session, *arguments):
+        made.append(1)
+        return traced_run(session, *arguments)
+
+    monkeypatch.setattr(traced, "SECONDS", seconds)
+    monkeypatch.setattr(Session, "traced", counted)
+    concrete = tf.function(tf.sqrt).get_concrete_function(tf.constant(np.ones(4, "float32")))
+    with Traced(concrete, [np.ones(4, "float32")]) as looked_into:
+        (root,) = [one for one in looked_into.operations() if one.type == "Sqrt"]
+    assert len(made) == runs
+    assert root.turns == 1

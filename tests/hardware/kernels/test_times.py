@@ -56,6 +56,23 @@ def test_what_was_measured_is_kept(root, tmp_path):
     assert KernelTimes(2, tmp_path, refuse, fresh=True).known == {}
 
 
+def test_kernels_are_measured_in_passes_over_all_of_them(root, tmp_path):
+    """And again only those of which no two measurements agree."""
+    other = ran(tf.exp, (8, 4))["Exp"]
+    seconds, asked = {"Sqrt": iter([5e-6, 5e-6]), "Exp": iter([9e-6, 4e-6, 4.1e-6])}, []
+
+    def measure(operation, _):
+        asked.append(operation.type)
+        return next(seconds[operation.type])
+
+    times = KernelTimes(2, tmp_path, measure)
+    times.learn([(root, MEMORY), (other, MEMORY)], lambda: asked.append("pass"))
+    assert asked == ["Sqrt", "Exp", "pass", "Sqrt", "Exp", "pass", "Exp", "pass"]
+    assert (times.alone(root, MEMORY), times.alone(other, MEMORY)) == (5e-6, 4e-6)
+    times.learn([(root, MEMORY)], lambda: asked.append("known"))
+    assert asked[8:] == ["known"]
+
+
 def test_what_cannot_be_measured_is_asked_for_once(root, tmp_path):
     asked = []
 
@@ -73,7 +90,8 @@ def test_what_cannot_be_measured_is_asked_for_once(root, tmp_path):
 def test_it_says_what_it_measures(root, tmp_path):
     told = []
     KernelTimes(2, tmp_path, answers(1e-6, 1e-6), tell=told.append).alone(root, MEMORY)
-    assert told == ["measuring Sqrt 8x4:float32 beside 1024 KiB"]
+    again = "measuring kernels again of which no two measurements agree: 1"
+    assert told == ["measuring Sqrt 8x4:float32 beside 1024 KiB", again]
 
 
 def test_whatever_decides_a_time_is_in_the_name(root):

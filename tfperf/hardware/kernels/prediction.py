@@ -1,7 +1,7 @@
 """How long the kernels of a net should take on this machine, told without running the net."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -39,6 +39,16 @@ class Prediction:
         self.ceilings, self.times = ceilings, times
         self.threads = times.threads
         ceilings.peak("float32", self.threads)
+
+    def learn(self, operations: Sequence[Ran], meanwhile: Callable[[], object]) -> None:
+        """Measure the kernels of operations that run one after the other, those that are not known.
+
+        Args:
+            meanwhile: is called after each pass over them, and once in any case.
+        """
+        whole = bytes_of_a_run(operations)
+        wanted = [(one, _beside(one, whole)) for one in operations if self.roofline(one).seconds]
+        self.times.learn(wanted, meanwhile)
 
     def costs(self, operations: Sequence[Ran]) -> list[Cost]:
         """Seconds of operations that run one after the other, as they have run before.

@@ -1,7 +1,7 @@
 """How long kernels take on this machine by themselves: measured when they are first asked for, then kept."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +22,7 @@ AGREEMENT = 0.1
 """Share by which two measurements of a kernel may differ, for the shorter one to be believed."""
 
 MOST = 4
-"""Measurements of a kernel."""
+"""Measurements of a kernel, each in another pass over all that are wanted."""
 
 
 class KernelTable(Value):
@@ -69,13 +69,39 @@ class KernelTimes:
         Args:
             beside: bytes that are read between two of its runs.
         """
+        self.learn([(operation, beside)])
         name = name_of(operation, beside)
-        if name in self._known:
-            return self._known[name]
-        if name not in self._unsure:
-            self._tell(f"measuring {name.rpartition(' ')[0]}")
-            self._learn(name, operation, beside)
         return self._known.get(name) or self._unsure[name]
+
+    def learn(self, wanted: Iterable[tuple[Ran, int]], meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Measure what is not known, in passes over all of it: a disturbance of some seconds falls on one pass only.
+
+        Args:
+            wanted: kernels, each with the bytes that are read between two of its runs.
+            meanwhile: is called after each pass; once, if there is nothing to measure.
+        """
+        left = {name_of(*one): one for one in wanted}
+        left = {name: one for name, one in left.items() if name not in self._known and name not in self._unsure}
+        seen: dict[str, list[float]] = {name: [] for name in left}
+        for turn in range(MOST):
+            if turn and left:
+                self._tell(f"measuring kernels again of which no two measurements agree: {len(left)}")
+            for name in [*left]:
+                if not turn:
+                    self._tell(f"measuring {name.rpartition(' ')[0]}")
+                if (seconds := self._once(*left[name])) is None:
+                    self._unsure[name] = None
+                    del left[name]
+                    continue
+                seen[name] = sorted([*seen[name], seconds])
+                if turn and seen[name][1] <= seen[name][0] * (1 + AGREEMENT):
+                    self._known[name] = seen[name][0]
+                    self._new = True
+                    del left[name]
+            meanwhile()
+            if not left:
+                break
+        self._unsure |= {name: seen[name][0] for name in left}
 
     def keep(self) -> None:
         """Write what is new to the file, where that can be written."""
@@ -93,22 +119,14 @@ class KernelTimes:
         """How many were measured of which no two measurements agree: they are told, and not kept."""
         return sum(one is not None for one in self._unsure.values())
 
-    def _learn(self, name: str, operation: Ran, beside: int) -> None:
-        self._unsure[name] = None
+    def _once(self, operation: Ran, beside: int) -> float | None:
+        """One measurement; None: it cannot be made."""
         if not can_be_alone(operation):
-            return
-        seen: list[float] = []
+            return None
         try:
-            for _ in range(MOST):
-                seen = sorted([*seen, self._measure(operation, beside)])
-                if len(seen) > 1 and seen[1] <= seen[0] * (1 + AGREEMENT):
-                    self._known[name] = seen[0]
-                    self._new = True
-                    del self._unsure[name]
-                    return
+            return self._measure(operation, beside)
         except (tf.errors.OpError, TypeError, ValueError):
-            return
-        self._unsure[name] = seen[0]
+            return None
 
 
 def name_of(operation: Ran, beside: int) -> str:

@@ -1,6 +1,7 @@
 """What TensorFlow really runs of a function, and how long each kernel takes: its own trace of a graph."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from statistics import median
 from types import TracebackType
 from typing import Any, Self
@@ -16,7 +17,12 @@ from tfperf.measure.clock import wall_clock
 __all__ = ["RUNS", "Traced"]
 
 RUNS = 20
-"""Traced runs, of which each kernel's time is the median."""
+"""Traced runs, of which each kernel's time is the median; fewer where they last long."""
+
+FEWEST_RUNS = 7
+
+SECONDS = 3.0
+"""After which no further run is made."""
 
 WARM_UPS = 3
 """Runs before them."""
@@ -96,23 +102,27 @@ class Traced:
             nodes |= self._session.nodes(self._targets, self._feeds)
         seconds: dict[str, list[float]] = {}
         seen: dict[str, Any] = {}
-        for _ in range(runs):
-            self._session.run(self._targets, self._feeds)  # so that it is one call after another, as where it is used
-            for stats in self._session.traced(self._targets, self._feeds):
-                seen[stats.node_name] = stats
-                seconds.setdefault(stats.node_name, []).append(inside(stats))
+        made = [self._traced_after_another() for _ in _enough(runs)]
+        for stats in itertools.chain(*made):
+            seen[stats.node_name] = stats
+            seconds.setdefault(stats.node_name, []).append(inside(stats))
         given = {name: _outputs(stats) for name, stats in seen.items()}
         found = []
         for name in sorted(seen, key=lambda name: int(seen[name].all_start_nanos)):
             if name in nodes and name not in CONTROL:
-                turns = len(seconds[name]) / runs
+                turns = len(seconds[name]) / len(made)
                 found.append(ran(nodes[name], nodes, given, median(seconds[name]) * turns, turns))
         return found
+
+    def _traced_after_another(self) -> list[Any]:
+        """What each node did in a call that comes right after another, as where it is used."""
+        self._session.run(self._targets, self._feeds)
+        return self._session.traced(self._targets, self._feeds)
 
     def tracing_cost(self, runs: int = RUNS) -> float:
         """By which share a run that is traced takes longer than one that is not: medians, in turns."""
         plain, traced = [], []
-        for _ in range(runs):
+        for _ in _enough(runs):
             start = wall_clock()
             self._session.run(self._targets, self._feeds)
             between = wall_clock()
@@ -120,6 +130,15 @@ class Traced:
             plain.append(between - start)
             traced.append(wall_clock() - between)
         return median(traced) / median(plain) - 1
+
+
+def _enough(runs: int) -> Iterator[None]:
+    """One for each run, until there are so many, or the fewest that will do have taken long."""
+    until = wall_clock() + SECONDS
+    for made in range(runs):
+        if made >= FEWEST_RUNS and wall_clock() > until:
+            return
+        yield
 
 
 def _outputs(stats: Any) -> tuple[tf.TensorSpec, ...]:
