@@ -14,7 +14,8 @@ from tfperf.hardware.kernels.prediction import Prediction
 from tfperf.hardware.kernels.ran import Ran
 from tfperf.hardware.kernels.roofline import Cost, Spent
 from tfperf.hardware.kernels.traced import Traced
-from tfperf.measure import Comparison, Progress, compare, measure
+from tfperf.hardware.repeating import best_decile
+from tfperf.measure import Comparison, Measurement, Progress, compare, measure
 
 __all__ = ["Examined", "Kernel", "call_seconds", "examine", "kernel_seconds", "kernels_of", "layers_of"]
 
@@ -73,15 +74,15 @@ def examine(
         tracing_cost = traced.tracing_cost()
     if eager is None:
         alone = measure(graph, tensors, name="graph", time_limit=time_limit, on_progress=on_progress)
-        call = _call_time("graph", alone.median, kernels, call_seconds(kernels, prediction))
+        call = _call_time("graph", alone, kernels, call_seconds(kernels, prediction))
         return Examined((call,), None, kernels, tracing_cost)
     both = {"eager": eager, "graph": graph}
     comparison = compare(both, tensors, time_limit=time_limit, on_progress=on_progress)
     with Traced(concrete, arrays, rewritten=False) as traced:
         written = kernels_of(traced.operations(EAGER_RUNS), prediction, by_kernels=False)
     calls = (
-        _call_time("eager", comparison["eager"].median, written, None),
-        _call_time("graph", comparison["graph"].median, kernels, call_seconds(kernels, prediction)),
+        _call_time("eager", comparison["eager"], written, None),
+        _call_time("graph", comparison["graph"], kernels, call_seconds(kernels, prediction)),
     )
     return Examined(calls, comparison, kernels, tracing_cost)
 
@@ -147,9 +148,16 @@ def _layer(name: str, kernels: Sequence[Kernel]) -> Layer:
     )
 
 
-def _call_time(way: str, seconds: float, kernels: Sequence[Kernel], predicted: float | None) -> CallTime:
-    between = max(0.0, seconds - sum(kernel.seconds for kernel in kernels))
-    spent = Spent.of(((kernel.cost, kernel.seconds) for kernel in kernels), between)
+def _call_time(way: str, measured: Measurement, kernels: Sequence[Kernel], predicted: float | None) -> CallTime:
+    """Where the time of a call goes, of which the kernels' is known as it is undisturbed.
+
+    What disturbs the machine is taken to lengthen the kernels and what lies between them alike.
+    """
+    seconds = measured.median
+    disturbed = seconds / best_decile(measured.samples)
+    times = [kernel.seconds * disturbed for kernel in kernels]
+    between = max(0.0, seconds - sum(times))
+    spent = Spent.of(zip((kernel.cost for kernel in kernels), times, strict=True), between)
     return CallTime(
         way=way,
         seconds=seconds,

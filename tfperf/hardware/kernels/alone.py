@@ -1,13 +1,13 @@
 """How long a kernel takes by itself: the same kernel, with tensors of the same shapes, in a graph of its own."""
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any
 
 import tensorflow as tf
 
 from tfperf.hardware.kernels.ran import Origin, Ran, Taken
 from tfperf.hardware.kernels.session import Session, inside
+from tfperf.hardware.repeating import best_decile
 from tfperf.measure.clock import wall_clock
 
 __all__ = ["alone", "can_be_alone"]
@@ -39,7 +39,7 @@ def can_be_alone(operation: Ran) -> bool:
 
 
 def alone(operation: Ran, beside: int) -> float:
-    """Seconds inside of a kernel that runs by itself, among other traffic; the median.
+    """Seconds inside of a kernel that runs by itself, among other traffic; the best decile.
 
     What it takes of variables and constants was last read before that traffic. What others give it, and the memory
     that it gets for its answers, were in use just before, as in a net.
@@ -71,7 +71,7 @@ def alone(operation: Ran, beside: int) -> float:
         until = wall_clock() + SECONDS
         while len(taken) < FEWEST_SAMPLES or (len(taken) < SAMPLES and wall_clock() < until):
             taken += [inside(one) for one in session.traced(kernels) if one.node_name in names]
-    return median(taken)
+    return best_decile(taken)
 
 
 def _variable(spec: tf.TensorSpec) -> Any:

@@ -40,7 +40,7 @@ class Prediction:
         self.threads = times.threads
         ceilings.peak("float32", self.threads)
 
-    def learn(self, operations: Sequence[Ran], meanwhile: Callable[[], object]) -> None:
+    def learn(self, operations: Sequence[Ran], meanwhile: Callable[[], object] = lambda: None) -> None:
         """Measure the kernels of operations that run one after the other, those that are not known.
 
         Args:
@@ -56,6 +56,7 @@ class Prediction:
         Each takes as long as by itself, its weights as far away as the others send them; one that cannot be run by
         itself takes what the roofline says. What waking TensorFlow's threads costs is in neither.
         """
+        self.learn(operations)  # all in turns, before each is asked for by itself
         whole = bytes_of_a_run(operations)
         found = []
         for operation in operations:

@@ -55,7 +55,7 @@ class Ran(NamedTuple):
     outputs: tuple[tf.TensorSpec, ...]
     attributes: Mapping[str, Any]
     seconds: float
-    """Inside of the kernel, in all turns of a loop together: the median over the traced runs."""
+    """Inside of the kernel, in all turns of a loop together: the best decile of the traced ones."""
     turns: float = 1.0
     """How often it ran in a run."""
     unknown: int = 0

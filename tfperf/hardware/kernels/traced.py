@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from tfperf.errors import HardwareError
 from tfperf.hardware.kernels.ran import Ran, ran
 from tfperf.hardware.kernels.session import Session, inside
+from tfperf.hardware.repeating import best_decile
 from tfperf.measure.clock import wall_clock
 
 __all__ = ["RUNS", "Traced"]
 
 RUNS = 20
-"""Traced runs, of which each kernel's time is the median; fewer where they last long."""
+"""Traced runs, of which each kernel's time is the best decile, as by itself; fewer where they last long."""
 
 FEWEST_RUNS = 7
 
@@ -111,7 +112,7 @@ class Traced:
         for name in sorted(seen, key=lambda name: int(seen[name].all_start_nanos)):
             if name in nodes and name not in CONTROL:
                 turns = len(seconds[name]) / len(made)
-                found.append(ran(nodes[name], nodes, given, median(seconds[name]) * turns, turns))
+                found.append(ran(nodes[name], nodes, given, best_decile(seconds[name]) * turns, turns))
         return found
 
     def _traced_after_another(self) -> list[Any]:
