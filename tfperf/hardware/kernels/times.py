@@ -16,7 +16,7 @@ from tfperf.measure.value import Name, Value
 __all__ = ["KernelTable", "KernelTimes"]
 
 FORMAT: Literal["tfperf kernels"] = "tfperf kernels"
-VERSION: Literal[2] = 2
+VERSION: Literal[3] = 3
 
 AGREEMENT = 0.1
 """Share by which two measurements of a kernel may differ, for the shorter one to be believed."""
@@ -29,7 +29,7 @@ class KernelTable(Value):
     """What was measured of kernels on a machine."""
 
     format: Literal["tfperf kernels"] = FORMAT
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
     threads: int = Field(ge=1)
     seconds: dict[Name, float] = Field(description="kernel -> inside of it")
 
