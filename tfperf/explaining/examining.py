@@ -14,7 +14,6 @@ from tfperf.hardware.kernels.prediction import Prediction
 from tfperf.hardware.kernels.ran import Ran
 from tfperf.hardware.kernels.roofline import Cost, Spent
 from tfperf.hardware.kernels.traced import Traced
-from tfperf.hardware.repeating import best_decile
 from tfperf.measure import Comparison, Measurement, Progress, compare, measure
 
 __all__ = ["Examined", "Kernel", "call_seconds", "examine", "kernel_seconds", "kernels_of", "layers_of"]
@@ -89,10 +88,11 @@ def examine(
 
 def _undisturbed(seen: Sequence[Sequence[Ran]]) -> list[Ran]:
     """The shortest of several measurements of each operation."""
-    shortest: dict[str, float] = {}
+    shortest: dict[str, tuple[float, float]] = {}
     for one in itertools.chain(*seen):
-        shortest[one.name] = min(one.seconds, shortest.get(one.name, one.seconds))
-    return [one._replace(seconds=shortest[one.name]) for one in seen[0]]
+        seconds, usual = shortest.get(one.name, (one.seconds, one.usual))
+        shortest[one.name] = min(seconds, one.seconds), min(usual, one.usual)
+    return [one._replace(seconds=shortest[one.name][0], usual=shortest[one.name][1]) for one in seen[0]]
 
 
 def kernels_of(operations: Sequence[Ran], prediction: Prediction, by_kernels: bool = True) -> tuple[Kernel, ...]:
@@ -149,13 +149,9 @@ def _layer(name: str, kernels: Sequence[Kernel]) -> Layer:
 
 
 def _call_time(way: str, measured: Measurement, kernels: Sequence[Kernel], predicted: float | None) -> CallTime:
-    """Where the time of a call goes, of which the kernels' is known as it is undisturbed.
-
-    What disturbs the machine is taken to lengthen the kernels and what lies between them alike.
-    """
+    """Where the time of a call goes: of the call and of its kernels the median."""
     seconds = measured.median
-    disturbed = seconds / best_decile(measured.samples)
-    times = [kernel.seconds * disturbed for kernel in kernels]
+    times = [kernel.ran.usual if kernel.work.operations else 0.0 for kernel in kernels]
     between = max(0.0, seconds - sum(times))
     spent = Spent.of(zip((kernel.cost for kernel in kernels), times, strict=True), between)
     return CallTime(

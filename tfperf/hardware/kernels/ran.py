@@ -58,6 +58,8 @@ class Ran(NamedTuple):
     """Inside of the kernel, in all turns of a loop together: the best decile of the traced ones."""
     turns: float = 1.0
     """How often it ran in a run."""
+    usual: float = 0.0
+    """Seconds as `seconds`, but the median: beside calls, which are told by theirs."""
     unknown: int = 0
     """Tensors that it takes beside `taken`, of which nothing was told: in a loop those from outside."""
 
@@ -111,7 +113,7 @@ def ran(
     """
     taken = _taken(node, nodes, given)
     unknown = sum(not name.startswith("^") for name in node.input) - len(taken)
-    return Ran(node.name, node.op, taken, tuple(given[node.name]), node.attr, seconds, turns, unknown)
+    return Ran(node.name, node.op, taken, tuple(given[node.name]), node.attr, seconds, turns, unknown=unknown)
 
 
 def _taken(node: Any, nodes: Mapping[str, Any], given: Mapping[str, Sequence[tf.TensorSpec]]) -> tuple[Taken, ...]:
