@@ -44,7 +44,7 @@ suit the kernels of one better than those of another."""
 
 AT_LEAST = 1.5
 """That much a precision may gain a kind whatever it did for others, of which a short look may be wrong, and whose
-kernels are others: bfloat16 makes MobileNetV2 2.6 times as fast in OpenVINO on a processor with AMX."""
+kernels are others."""
 
 INTEGERS = ("int8", "int8_static")
 """One kind may gain by the former what another gains by the latter: both multiply 8-bit integers, with scales of the

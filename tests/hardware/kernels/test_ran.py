@@ -85,7 +85,7 @@ def test_turns_of_a_loop_are_counted():
     ],
 )
 def test_what_a_kernel_does_first(kernel, kind):
-    assert Ran("name", kernel, (), (), {}, 0.0).type == kind
+    assert Ran("name", kernel, (), (), {}, 0.0, 0.0).type == kind
 
 
 def test_variables_keep_their_values_in_the_net():

@@ -56,10 +56,10 @@ class Ran(NamedTuple):
     attributes: Mapping[str, Any]
     seconds: float
     """Inside of the kernel, in all turns of a loop together: the best decile of the traced ones."""
+    usual: float
+    """The same, but the median: beside calls, which are told by theirs."""
     turns: float = 1.0
     """How often it ran in a run."""
-    usual: float = 0.0
-    """Seconds as `seconds`, but the median: beside calls, which are told by theirs."""
     unknown: int = 0
     """Tensors that it takes beside `taken`, of which nothing was told: in a loop those from outside."""
 
@@ -102,6 +102,7 @@ def ran(
     nodes: Mapping[str, Any],
     given: Mapping[str, Sequence[tf.TensorSpec]],
     seconds: float,
+    usual: float,
     turns: float = 1.0,
 ) -> Ran:
     """What a node of a graph did in a run.
@@ -113,7 +114,7 @@ def ran(
     """
     taken = _taken(node, nodes, given)
     unknown = sum(not name.startswith("^") for name in node.input) - len(taken)
-    return Ran(node.name, node.op, taken, tuple(given[node.name]), node.attr, seconds, turns, unknown=unknown)
+    return Ran(node.name, node.op, taken, tuple(given[node.name]), node.attr, seconds, usual, turns, unknown)
 
 
 def _taken(node: Any, nodes: Mapping[str, Any], given: Mapping[str, Sequence[tf.TensorSpec]]) -> tuple[Taken, ...]:

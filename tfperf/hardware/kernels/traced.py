@@ -112,8 +112,8 @@ class Traced:
         for name in sorted(seen, key=lambda name: int(seen[name].all_start_nanos)):
             if name in nodes and name not in CONTROL:
                 turns = len(seconds[name]) / len(made)
-                one = ran(nodes[name], nodes, given, best_decile(seconds[name]) * turns, turns)
-                found.append(one._replace(usual=median(seconds[name]) * turns))
+                best, usual = (one(seconds[name]) * turns for one in (best_decile, median))
+                found.append(ran(nodes[name], nodes, given, best, usual, turns))
         return found
 
     def _traced_after_another(self) -> list[Any]:
