@@ -88,7 +88,7 @@ def explained():
         fields = {
             "batch": 1, "flops": 5000, "bytes": 2500, "calls": (call(),), "comparison": None,
             "layers": (layer(), layer("norm", flops=0, seconds=2e-6, compute=0.0, bandwidth=2e-6, overhead=0.0)),
-            "tracing_cost": 0.2, "xla": XLA,
+            "tracing_cost": 0.2, "disturbance": 1.0, "xla": XLA,
         }  # fmt: skip
         return Explained(**fields | changes)
 

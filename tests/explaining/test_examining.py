@@ -108,4 +108,7 @@ def test_a_call_is_told_by_medians(prediction, measured, monkeypatch):
     working = [kernel.ran for kernel in found.kernels if kernel.work.operations]
     assert call.seconds == 2
     assert call.between == pytest.approx(2 - sum(one.usual for one in working), rel=1e-12)
-    assert all(0 < one.seconds <= one.usual for one in working)
+    assert all(one.seconds > 0 for one in working)
+    at_best = sum(one.seconds for one in working)
+    assert found.disturbance == pytest.approx(max(1.0, sum(one.usual for one in working) / at_best))
+    assert call.predicted == pytest.approx(found.predicted(call_seconds(found.kernels, prediction)))

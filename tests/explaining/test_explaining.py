@@ -70,7 +70,7 @@ def test_by_another_batch_what_lies_between_the_kernels_is_expected_to_stay(expl
 
     monkeypatch.setattr("tfperf.hardware.kernels.times.alone", by_numbers)
     half, whole = explained_net(net, batch=(2, 4)).batches
-    inside = {one.batch: sum(layer.predicted for layer in one.layers) for one in (half, whole)}
+    inside = {one.batch: whole.disturbance * sum(layer.predicted for layer in one.layers) for one in (half, whole)}
     between = {call.way: call.between for call in whole.calls}["graph"]
     change = whole.interventions[1]
     assert change.what == "batch 2 in place of 4, as a graph"

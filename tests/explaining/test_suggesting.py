@@ -31,8 +31,10 @@ def product(kernels):
     return kernels(lambda x: x @ tf.ones([256, 256]), np.ones((1, 256), "float32"))
 
 
-def suggested(prediction, calls, kernels, xla=NO_XLA, after=(), larger=None, half=None, batch=1, **options):
-    examined = Examined(tuple(calls), None, tuple(kernels), 0.1)
+def suggested(
+    prediction, calls, kernels, xla=NO_XLA, after=(), larger=None, half=None, batch=1, disturbance=1.0, **options
+):
+    examined = Examined(tuple(calls), None, tuple(kernels), tracing_cost=0.1, disturbance=disturbance)
     return {one.recipe: one for one in suggestions(examined, batch, prediction, xla, after, larger, half, **options)}
 
 
@@ -43,6 +45,15 @@ def test_a_graph_removes_what_lies_between_eager_kernels(prediction, call_of_net
     assert (found.way, found.against) == ("graph", "eager")
     assert found.gain == pytest.approx(20)
     assert found.words.startswith("95% of an eager call lies between its kernels")
+
+
+def test_what_a_disturbed_machine_takes_is_predicted_longer(prediction, call_of_net, product):
+    larger = Elsewhere("batch 64", product, 64)
+    gains = [
+        suggested(prediction, [call_of_net(seconds=1.0)], product, larger=larger, disturbance=one) for one in (1.0, 2.0)
+    ]
+    for recipe in ("batch_size_intensity", "deploy_engines"):
+        assert gains[0][recipe].gain == pytest.approx(2 * gains[1][recipe].gain)
 
 
 def test_fusion_is_told_from_the_bytes_that_it_saves(prediction, call_of_net, kernels):

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -31,7 +32,7 @@ class Kernel(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Measured; 0 of what only hands on what it takes, whose time lies between the kernels."""
+        """Measured, at best; 0 of what only hands on what it takes, whose time lies between the kernels."""
         return self.ran.seconds if self.work.operations else 0.0
 
 
@@ -42,6 +43,13 @@ class Examined(NamedTuple):
     comparison: Comparison | None
     kernels: tuple[Kernel, ...]
     tracing_cost: float
+    disturbance: float
+    """How many times as long the kernels took in a usual run, just before and after the calls, as at best: what is
+    predicted of a call is so much longer, as the median of the calls is."""
+
+    def predicted(self, seconds: float) -> float:
+        """What takes so many seconds on an undisturbed machine, beside the calls that were measured."""
+        return seconds * self.disturbance
 
 
 def examine(
@@ -69,30 +77,54 @@ def examine(
         seen = [traced.operations()]
         # In turns with the kernels by themselves: a machine that is slower for some seconds is so for both
         prediction.learn(seen[0], meanwhile=lambda: seen.append(traced.operations()))
-        kernels = kernels_of(_undisturbed(seen), prediction)
         tracing_cost = traced.tracing_cost()
+        comparison, measured = _measured_calls(graph, eager, tensors, time_limit, on_progress)
+        seen.append(traced.operations())
+        kernels = kernels_of(_undisturbed(seen, beside_calls=seen[-2:]), prediction)
+    disturbance = _disturbance(kernels)
+    calls = [_call_time("graph", measured["graph"], kernels, call_seconds(kernels, prediction) * disturbance)]
+    if "eager" in measured:
+        with Traced(concrete, arrays, rewritten=False) as traced:
+            written = kernels_of(traced.operations(EAGER_RUNS), prediction, by_kernels=False)
+        calls.insert(0, _call_time("eager", measured["eager"], written, None))
+    return Examined(tuple(calls), comparison, kernels, tracing_cost, disturbance)
+
+
+def _measured_calls(
+    graph: Any,
+    eager: Callable[..., Any] | None,
+    tensors: Sequence[Any],
+    time_limit: float,
+    on_progress: Callable[[Progress], None] | None,
+) -> tuple[Comparison | None, dict[str, Measurement]]:
+    """The calls by way, side by side where there are two."""
     if eager is None:
         alone = measure(graph, tensors, name="graph", time_limit=time_limit, on_progress=on_progress)
-        call = _call_time("graph", alone, kernels, call_seconds(kernels, prediction))
-        return Examined((call,), None, kernels, tracing_cost)
+        return None, {"graph": alone}
     both = {"eager": eager, "graph": graph}
     comparison = compare(both, tensors, time_limit=time_limit, on_progress=on_progress)
-    with Traced(concrete, arrays, rewritten=False) as traced:
-        written = kernels_of(traced.operations(EAGER_RUNS), prediction, by_kernels=False)
-    calls = (
-        _call_time("eager", comparison["eager"], written, None),
-        _call_time("graph", comparison["graph"], kernels, call_seconds(kernels, prediction)),
-    )
-    return Examined(calls, comparison, kernels, tracing_cost)
+    return comparison, {way: comparison[way] for way in both}
 
 
-def _undisturbed(seen: Sequence[Sequence[Ran]]) -> list[Ran]:
-    """The shortest of several measurements of each operation."""
-    shortest: dict[str, tuple[float, float]] = {}
+def _undisturbed(seen: Sequence[Sequence[Ran]], beside_calls: Sequence[Sequence[Ran]]) -> list[Ran]:
+    """The best of several measurements of each operation, with what it usually took beside the calls."""
+    shortest: dict[str, float] = {}
+    usual: dict[str, list[float]] = {}
     for one in itertools.chain(*seen):
-        seconds, usual = shortest.get(one.name, (one.seconds, one.usual))
-        shortest[one.name] = min(seconds, one.seconds), min(usual, one.usual)
-    return [one._replace(seconds=shortest[one.name][0], usual=shortest[one.name][1]) for one in seen[0]]
+        shortest[one.name] = min(one.seconds, shortest.get(one.name, one.seconds))
+    for one in itertools.chain(*beside_calls):
+        usual.setdefault(one.name, []).append(one.usual)
+    return [one._replace(seconds=shortest[one.name], usual=fmean(usual[one.name])) for one in beside_calls[0]]
+
+
+def _disturbance(kernels: Sequence[Kernel]) -> float:
+    best, usual = (sum(times) for times in ((one.seconds for one in kernels), map(_usual, kernels)))
+    return max(1.0, usual / best) if best else 1.0
+
+
+def _usual(kernel: Kernel) -> float:
+    """Seconds in a usual run, as `Kernel.seconds` at best."""
+    return kernel.ran.usual if kernel.work.operations else 0.0
 
 
 def kernels_of(operations: Sequence[Ran], prediction: Prediction, by_kernels: bool = True) -> tuple[Kernel, ...]:
@@ -149,9 +181,9 @@ def _layer(name: str, kernels: Sequence[Kernel]) -> Layer:
 
 
 def _call_time(way: str, measured: Measurement, kernels: Sequence[Kernel], predicted: float | None) -> CallTime:
-    """Where the time of a call goes: of the call and of its kernels the median."""
+    """Where the time of a call goes: the median of the calls, beside the median of the runs of its kernels."""
     seconds = measured.median
-    times = [kernel.ran.usual if kernel.work.operations else 0.0 for kernel in kernels]
+    times = [_usual(kernel) for kernel in kernels]
     between = max(0.0, seconds - sum(times))
     spent = Spent.of(zip((kernel.cost for kernel in kernels), times, strict=True), between)
     return CallTime(

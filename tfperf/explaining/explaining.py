@@ -146,6 +146,7 @@ def _explained(
         comparison=examined.comparison,
         layers=layers_of(examined.kernels, subject.layers),
         tracing_cost=examined.tracing_cost,
+        disturbance=examined.disturbance,
         xla=xla,
         techniques=suggestions(
             examined, batch, prediction, xla, xla_kernels, larger, _in_half(subject, batch, prediction),
@@ -214,7 +215,8 @@ def _interventions(
     other = batch // 2 if batch > 1 else 2
     changed = _elsewhere(subject.function, subject, other, prediction, f"batch {other}")
     stays = calls["graph"].between
-    expected = (stays + kernel_seconds(changed.kernels)) / (stays + kernel_seconds(examined.kernels))
+    before, after = (examined.predicted(kernel_seconds(one.kernels)) for one in (examined, changed))
+    expected = (stays + after) / (stays + before)
     ours, others = (
         [tf.constant(array) for array in subject.servable.signature.random_inputs(size)] for size in (batch, other)
     )

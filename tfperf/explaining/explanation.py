@@ -12,7 +12,7 @@ from tfperf.measure.value import Count, Name, Text, Value
 __all__ = ["BIG", "NEAR", "CallTime", "Explained", "Explanation", "Intervention", "Layer", "Roof", "Technique", "Xla"]
 
 FORMAT: Literal["tfperf explanation"] = "tfperf explanation"
-VERSION: Literal[2] = 2
+VERSION: Literal[3] = 3
 """It rises with every change of the fields. 2: layers have what the roofline allows at best."""
 
 BIG = 0.05
@@ -132,6 +132,7 @@ class Explained(Value):
     comparison: Comparison | None = Field(description="of the calls, side by side; None: there is one only")
     layers: tuple[Layer, ...]
     tracing_cost: float = Field(description="how much longer a traced run takes, as a share")
+    disturbance: float = Field(ge=1, description="times as long as at best the kernels took in a usual run")
     xla: Xla
     techniques: tuple[Technique, ...] = ()
     interventions: tuple[Intervention, ...] = ()
@@ -166,7 +167,7 @@ class Explanation(Value):
     """What a model waits for, with its numbers. Immutable."""
 
     format: Literal["tfperf explanation"] = FORMAT
-    version: Literal[2] = VERSION
+    version: Literal[3] = VERSION
     model: Name
     opened_as: Text
     training: bool = Field(description="forward and backward, in place of forward alone")

@@ -15,6 +15,9 @@ from tfperf.measure import Doubt
 
 __all__ = ["ceilings_for", "doubts_about", "roofs_of", "use_threads"]
 
+DISTURBED = 1.3
+"""Times as long as at best, in a usual run, above which it is told."""
+
 
 def use_threads(threads: int | None) -> int:
     """Have TensorFlow use so many threads for an operation, and one operation at a time, on the CPU."""
@@ -66,6 +69,10 @@ def doubts_about(ceilings: Ceilings, times: KernelTimes, found: Sequence[Explain
     if times.unsure:
         words = f"too noisy: of {times.unsure} kernels by themselves no two measurements agree"
         doubts.append(Doubt(name="noisy", words=words, advice="what is predicted of them may be too long"))
+    if (disturbance := max(one.disturbance for one in found)) > DISTURBED:
+        words = f"disturbed: the kernels took {disturbance:.1f}x as long in a usual run as at best"
+        advice = "calls are predicted as much longer, layers are told at their best; quiet the machine"
+        doubts.append(Doubt(name="disturbed", words=words, advice=advice))
     doubts += [one for each in found if each.comparison for m in each.comparison.measurements for one in m.doubts]
     if tf.config.list_physical_devices("GPU"):
         doubts.append(

@@ -60,12 +60,12 @@ def suggestions(
                 f"TensorFlow's dispatch; a graph has one call, and kernels that follow one another",
             )
         )  # fmt: skip
-    found += _of_xla(graph.seconds, examined.kernels, prediction, xla, xla_kernels)
+    found += _of_xla(graph.seconds, examined, prediction, xla, xla_kernels)
     if half is not None:
         found.append(
             Technique(
                 recipe="mixed_precision", way=half.way, against="graph", before=graph.seconds,
-                predicted=call_seconds(half.kernels, prediction),
+                predicted=examined.predicted(call_seconds(half.kernels, prediction)),
                 words="numbers of half the bytes, and products at the rate that the machine has for them; "
                 "what converts them costs, too",
             )
@@ -75,24 +75,24 @@ def suggestions(
         found.append(
             Technique(
                 recipe="batch_size_intensity", way=larger.way, against="graph", before=graph.seconds / batch,
-                predicted=call_seconds(larger.kernels, prediction) / larger.batch,
+                predicted=examined.predicted(call_seconds(larger.kernels, prediction)) / larger.batch,
                 words=f"for each example: {format_bytes(weights)} of weights are read, and a call is paid, once for "
                 f"{larger.batch} examples in place of {batch}",
             )
         )  # fmt: skip
     if deployable:
-        found += _of_engines(graph.seconds, examined.kernels, prediction)
+        found += _of_engines(graph.seconds, examined, prediction)
     worth = sorted((one for one in found if one.gain >= FEWEST), key=lambda one: (one.recipe != "hybridize", -one.gain))
     return tuple(worth[:MOST])
 
 
 def _of_xla(
-    seconds: float, kernels: Sequence[Kernel], prediction: Prediction, xla: Xla, after: Sequence[Work]
+    seconds: float, examined: Examined, prediction: Prediction, xla: Xla, after: Sequence[Work]
 ) -> Iterator[Technique]:
     """Products take what they take; of the other kernels, what they move."""
     if not xla.compiled:
         return
-    products = sum(kernel.cost.seconds for kernel in kernels if kernel.work.products)
+    products = sum(kernel.cost.seconds for kernel in examined.kernels if kernel.work.products)
     moved = sum(
         one.bytes / prediction.ceilings.bandwidth(one.bytes, prediction.threads)
         for one in after
@@ -100,24 +100,26 @@ def _of_xla(
     )
     yield Technique(
         recipe="operator_fusion", way="XLA", against="graph", before=seconds,
-        predicted=prediction.ceilings.call("tf.function call") + products + moved,
+        predicted=examined.predicted(prediction.ceilings.call("tf.function call") + products + moved),
         words=f"XLA makes {xla.kernels} kernels of {xla.operations} operations, which move "
         f"{format_bytes(xla.bytes_after)} in place of {format_bytes(xla.bytes_before)}",
     )  # fmt: skip
 
 
-def _of_engines(seconds: float, kernels: Sequence[Kernel], prediction: Prediction) -> Iterator[Technique]:
-    inside = sum(kernel.seconds for kernel in kernels)
-    saved = sum(
-        (1 - INT8_SHARE) * (kernel.seconds - min(kernel.cost.start, kernel.seconds))
-        for kernel in kernels
-        if kernel.work.products and kernel.cost.bound is Bound.BANDWIDTH
+def _of_engines(seconds: float, examined: Examined, prediction: Prediction) -> Iterator[Technique]:
+    inside = examined.predicted(sum(kernel.seconds for kernel in examined.kernels))
+    saved = examined.predicted(
+        sum(
+            (1 - INT8_SHARE) * (kernel.seconds - min(kernel.cost.start, kernel.seconds))
+            for kernel in examined.kernels
+            if kernel.work.products and kernel.cost.bound is Bound.BANDWIDTH
+        )
     )
     yield Technique(
         recipe="quantize_int8", way="int8", against="graph", before=seconds, predicted=max(seconds - saved, 1e-9),
         words="products that wait for their weights read a quarter of the bytes",
     )  # fmt: skip
-    left = inside + prediction.ceilings.call("python call")
+    left = inside + examined.predicted(prediction.ceilings.call("python call"))
     yield Technique(
         recipe="deploy_engines", way="another engine", against="graph", before=seconds, predicted=left,
         words=f"at most: {format_seconds(max(0.0, seconds - inside))} of a call lie between TensorFlow's kernels, and "

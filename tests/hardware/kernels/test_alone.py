@@ -7,11 +7,11 @@ import tensorflow as tf
 
 from tfperf.exports.servable import Servable
 from tfperf.hardware.counting.tracing import forward_pass, training_pass
-from tfperf.hardware.kernels.alone import alone, can_be_alone
+from tfperf.hardware.kernels.alone import Among, alone, can_be_alone
 from tfperf.hardware.kernels.session import Session
 from tfperf.hardware.kernels.traced import Traced
 
-MEMORY = 2**16
+MEMORY = Among(2**16)
 
 
 def floats(*shape):
@@ -88,7 +88,7 @@ def test_it_is_the_same_kernel_with_the_same_shapes(seen):
 def test_so_much_is_read_between_two_runs_of_it(seen):
     (root,) = [one for one in ran(tf.sqrt, floats(4)) if one.type == "Sqrt"]
     seen.clear()
-    alone(root, 2**20)
+    alone(root, Among(2**20))
     order = sorted(seen[0], key=lambda one: one.all_start_nanos)
     kernels = [place for place, one in enumerate(order) if one.node_name.endswith("/kernel")]
     sweeps = [place for place, one in enumerate(order) if " = Max(" in one.timeline_label]
@@ -102,6 +102,17 @@ def test_so_much_is_read_between_two_runs_of_it(seen):
         and one.output[0].tensor_description.shape.dim[0].size > 4
     }  # fmt: skip
     assert 4 * memory == 2**20
+
+
+def test_the_first_runs_before_all_others(seen):
+    """The sweep through memory has a run of its own, so that TensorFlow's threads sleep when the kernel begins."""
+    (root,) = [one for one in ran(tf.sqrt, floats(4)) if one.type == "Sqrt"]
+    seen.clear()
+    assert alone(root, Among(2**20, first=True)) > 0
+    assert len(seen) >= 9
+    for run in seen:
+        assert sum(one.node_name.endswith("/kernel") for one in run) == 1
+        assert not any(" = Max(" in one.timeline_label for one in run)
 
 
 def test_strings_cannot_be_alone():

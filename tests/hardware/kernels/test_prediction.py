@@ -32,7 +32,7 @@ def ceilings(environment):
 
 @pytest.fixture
 def asked():
-    """Of which kernels the times were asked for, and beside how many bytes."""
+    """Of which kernels the times were asked for, and in what place."""
     return []
 
 
@@ -40,8 +40,8 @@ def asked():
 def prediction(ceilings, tmp_path, asked):
     """Each kernel takes a nanosecond for each number that it gives."""
 
-    def measure(operation, beside):
-        asked.append((operation.type, beside))
+    def measure(operation, among):
+        asked.append((operation.type, among))
         return EACH * operation.outputs[0].shape.num_elements()
 
     return Prediction(ceilings, KernelTimes(2, tmp_path, measure))
@@ -76,8 +76,14 @@ def test_what_the_others_touch_lies_between_two_runs_of_a_kernel(prediction, ask
     large, small = tf.Variable(np.ones((256, 1024), "float32")), tf.Variable(np.ones((1024, 16), "float32"))
     operations = ran(lambda x: tf.sqrt(x @ large @ small), np.ones((1, 256), "float32"))
     prediction.costs(operations)
-    besides = [beside for kind, beside in asked if kind == "MatMul"]
+    besides = [among.beside for kind, among in asked if kind == "MatMul"]
     assert besides == [2**16, 2**20] * 2  # beside 1 MiB of weights there are 64 KiB, and the other way round
+
+
+def test_the_first_that_works_wakes_the_threads(prediction, asked):
+    weights = tf.Variable(np.ones((256, 256), "float32"))
+    prediction.costs(ran(lambda x: tf.sqrt(tf.reshape(x, [1, 256]) @ weights), np.ones((16, 16), "float32")))
+    assert [(kind, among.first) for kind, among in asked] == [("MatMul", True), ("Sqrt", False)] * 2
 
 
 def test_a_loop_takes_its_turns(prediction):

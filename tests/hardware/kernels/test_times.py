@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfperf.hardware.kernels.alone import Among
 from tfperf.hardware.kernels.times import KernelTimes, name_of
 from tfperf.hardware.kernels.traced import Traced
 
-MEMORY = 2**20
+MEMORY = Among(2**20)
 
 
 def ran(function, *shapes):
@@ -73,6 +74,15 @@ def test_kernels_are_measured_in_passes_over_all_of_them(root, tmp_path):
     assert asked[8:] == ["known"]
 
 
+def test_a_small_share_is_measured_twice_only(root, tmp_path):
+    other = ran(tf.exp, (8, 4))["Exp"]
+    seconds = {"Sqrt": iter([1e-3, 2e-3, 3e-3, 1.05e-3]), "Exp": iter([9e-6, 4e-6])}
+    times = KernelTimes(2, tmp_path, lambda operation, _: next(seconds[operation.type]))
+    times.learn([(root, MEMORY), (other, MEMORY)])
+    assert (times.alone(root, MEMORY), times.alone(other, MEMORY)) == (1e-3, 4e-6)
+    assert times.unsure == 1
+
+
 def test_what_cannot_be_measured_is_asked_for_once(root, tmp_path):
     asked = []
 
@@ -105,7 +115,8 @@ def test_whatever_decides_a_time_is_in_the_name(root):
     ]
     names = {name_of(one, MEMORY) for one in (product, *others)}
     assert len(names) == 5
-    assert name_of(product, 2 * MEMORY) not in names
+    assert name_of(product, Among(2**21)) not in names
+    assert name_of(product, Among(2**20, first=True)) not in names
     assert name_of(product._replace(name="elsewhere", seconds=9.0), MEMORY) in names
     last, first = (
         ran(lambda x, order=order: tf.transpose(x, order), (2, 3, 4))["Transpose"] for order in ([0, 2, 1], [2, 1, 0])

@@ -66,7 +66,10 @@ def test_every_rank_reports(ranks, cookie) -> None:
 
 
 def test_a_rank_that_hangs_is_ended_with_all_it_started(ranks, cookie) -> None:
-    launched = ranks(HANGS_ON_RANK_1, env={"COOKIE": cookie}, deadline=8)
+    for deadline in (8, 30, 90):  # a busy machine may take longer until a rank hangs
+        launched = ranks(HANGS_ON_RANK_1, env={"COOKIE": cookie}, deadline=deadline)
+        if None not in launched.results:
+            break
     assert launched.returncode is None
     assert launched.results == ({"rank": 0}, {"rank": 1})
     assert with_cookie(cookie) == []

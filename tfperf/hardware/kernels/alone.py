@@ -1,32 +1,40 @@
 """How long a kernel takes by itself: the same kernel, with tensors of the same shapes, in a graph of its own."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfperf.hardware.kernels.ran import Origin, Ran, Taken
 from tfperf.hardware.kernels.session import Session, inside
-from tfperf.hardware.repeating import best_decile
 from tfperf.measure.clock import wall_clock
 
-__all__ = ["alone", "can_be_alone"]
+__all__ = ["Among", "alone", "can_be_alone"]
 
 TURNS = 3
 """Of the kernel, in a graph."""
 
-SAMPLES = 30
-"""Of a kernel; fewer of one that takes long."""
+SAMPLES = 150
+"""Of a kernel; fewer of one that takes long. With few, a disturbance of some milliseconds falls on all of them."""
 
 FEWEST_SAMPLES = 9
 
-SECONDS = 0.5
+SECONDS = 0.25
 """After which no further sample is taken."""
 
 WARM_UPS = 2
 
 PLAIN = frozenset({tf.float32, tf.float64, tf.bfloat16, tf.float16, tf.int32, tf.int64, tf.int8, tf.uint8, tf.bool})
 """Types of which any numbers will do."""
+
+
+class Among(NamedTuple):
+    """Where in a run a kernel has its place."""
+
+    beside: int
+    """Bytes that are read between two of its runs, as the rest of a net does."""
+    first: bool = False
+    """Whether nothing runs before it: what waking TensorFlow's threads costs is in its time."""
 
 
 def can_be_alone(operation: Ran) -> bool:
@@ -38,15 +46,17 @@ def can_be_alone(operation: Ran) -> bool:
     )
 
 
-def alone(operation: Ran, beside: int) -> float:
-    """Seconds inside of a kernel that runs by itself, among other traffic; the best decile.
+def alone(operation: Ran, among: Among) -> float:
+    """Seconds inside of a kernel that runs by itself, among other traffic: the shortest of many samples.
+
+    On a machine that others use, too, a decile of them may be disturbed in one place and not in another, and the
+    shortest is the same in both: see benchmarks/README.md.
 
     What it takes of variables and constants was last read before that traffic. What others give it, and the memory
     that it gets for its answers, were in use just before, as in a net.
 
     Args:
         operation: one that can be alone.
-        beside: bytes that are read between two of its runs, as the rest of a net does.
 
     Raises:
         tf.errors.OpError: it cannot be run with any numbers.
@@ -54,24 +64,29 @@ def alone(operation: Ran, beside: int) -> float:
     """
     graph = tf.Graph()
     kernels: list[Any] = []
+    sweeps: list[Any] = []
     with graph.as_default(), graph.device("/CPU:0"):
-        memory = _variable(tf.TensorSpec([max(1, beside // 4)], tf.float32))
+        memory = _variable(tf.TensorSpec([max(1, among.beside // 4)], tf.float32))
         stored = [_stored(one) for one in operation.taken]
-        for turn in range(TURNS):
+        for turn in range(1 if among.first else TURNS):
             with graph.control_dependencies(kernels[-1:]):
-                swept = tf.reduce_max(memory)
-            kernels.append(_turn(operation, stored, swept, f"turn_{turn}"))
+                sweeps.append(tf.reduce_max(memory))
+            after = tf.constant(0.0) if among.first else sweeps[-1]
+            kernels.append(_turn(operation, stored, after, f"turn_{turn}"))
         first_values = tf.compat.v1.global_variables_initializer()
     names = {one.name for one in kernels}
     taken: list[float] = []
     with Session(graph, rewritten=False) as session:
         session.run([first_values])
         for _ in range(WARM_UPS):
+            session.run(sweeps)
             session.run(kernels)
         until = wall_clock() + SECONDS
         while len(taken) < FEWEST_SAMPLES or (len(taken) < SAMPLES and wall_clock() < until):
+            if among.first:
+                session.run(sweeps)  # a run of its own, after which TensorFlow's threads sleep
             taken += [inside(one) for one in session.traced(kernels) if one.node_name in names]
-    return best_decile(taken)
+    return min(taken)
 
 
 def _variable(spec: tf.TensorSpec) -> Any:
@@ -96,14 +111,14 @@ def _stored(taken: Taken) -> Any:
     return _variable(taken.spec)
 
 
-def _turn(operation: Ran, stored: Sequence[Any], swept: Any, scope: str) -> Any:
+def _turn(operation: Ran, stored: Sequence[Any], after: Any, scope: str) -> Any:
     """One turn of the kernel, after a sweep through memory; its operation."""
-    graph = swept.graph
-    with graph.control_dependencies([swept]):
+    graph = after.graph
+    with graph.control_dependencies([after]):
         taken = [_read(*both) for both in zip(operation.taken, stored, strict=True)]
     given = [place for place, one in enumerate(operation.taken) if one.origin is Origin.GIVEN]
     numbers = sum(_bytes(spec) for spec in (*operation.outputs, *(operation.inputs[place] for place in given))) // 4
-    with graph.control_dependencies([swept, *(taken[place] for place in given)]):
+    with graph.control_dependencies([after, *(taken[place] for place in given)]):
         last = tf.fill([max(1, numbers)], 0.0)  # memory that is free by the time the kernel asks for some
     with graph.control_dependencies([last]):
         for place in given:

@@ -9,6 +9,7 @@ from tfperf.hardware.ceilings import Ceilings
 from tfperf.hardware.counting.graph_work import VIEWS, work_of
 from tfperf.hardware.counting.operation_flops import is_product
 from tfperf.hardware.counting.work import Work
+from tfperf.hardware.kernels.alone import Among
 from tfperf.hardware.kernels.ran import Origin, Ran
 from tfperf.hardware.kernels.roofline import Cost
 from tfperf.hardware.kernels.times import KernelTimes
@@ -46,27 +47,32 @@ class Prediction:
         Args:
             meanwhile: is called after each pass over them, and once in any case.
         """
-        whole = bytes_of_a_run(operations)
-        wanted = [(one, _beside(one, whole)) for one in operations if self.roofline(one).seconds]
-        self.times.learn(wanted, meanwhile)
+        self.times.learn(self._working(operations), meanwhile)
 
     def costs(self, operations: Sequence[Ran]) -> list[Cost]:
         """Seconds of operations that run one after the other, as they have run before.
 
-        Each takes as long as by itself, its weights as far away as the others send them; one that cannot be run by
-        itself takes what the roofline says. What waking TensorFlow's threads costs is in neither.
+        Each takes as long as by itself, its weights as far away as the others send them, the first with what waking
+        TensorFlow's threads costs; one that cannot be run by itself takes what the roofline says.
         """
         self.learn(operations)  # all in turns, before each is asked for by itself
-        whole = bytes_of_a_run(operations)
+        places = {operation.name: among for operation, among in self._working(operations)}
         found = []
         for operation in operations:
             cost = self.roofline(operation)
-            known = self.times.alone(operation, _beside(operation, whole)) if cost.seconds else None
+            among = places.get(operation.name)
+            known = self.times.alone(operation, among) if among is not None else None
             if known is not None:
                 seconds = known * operation.turns
                 cost = cost._replace(seconds=seconds, start=min(seconds, cost.start))
             found.append(cost)
         return found
+
+    def _working(self, operations: Sequence[Ran]) -> list[tuple[Ran, Among]]:
+        """Those that compute or move something, each with its place in the run."""
+        whole = bytes_of_a_run(operations)
+        working = [one for one in operations if self.roofline(one).seconds]
+        return [(one, Among(_beside(one, whole), first=one is working[0])) for one in working]
 
     def roofline(self, operation: Ran) -> Cost:
         """The longer of an operation's arithmetic at the peak and its traffic at its bandwidth, and a dispatch."""

@@ -55,9 +55,9 @@ class Ran(NamedTuple):
     outputs: tuple[tf.TensorSpec, ...]
     attributes: Mapping[str, Any]
     seconds: float
-    """Inside of the kernel, in all turns of a loop together: the best decile of the traced ones."""
+    """Inside of the kernel, in all turns of a loop together: the shortest of the traced ones."""
     usual: float
-    """The same, but the median: beside calls, which are told by theirs."""
+    """The same in a usual run: all of them add up to the median of the runs, as calls are told by theirs."""
     turns: float = 1.0
     """How often it ran in a run."""
     unknown: int = 0

@@ -9,14 +9,14 @@ import tensorflow as tf
 from pydantic import Field
 
 from tfperf.hardware.keeping import keeping
-from tfperf.hardware.kernels.alone import alone, can_be_alone
+from tfperf.hardware.kernels.alone import Among, alone, can_be_alone
 from tfperf.hardware.kernels.ran import Origin, Ran
 from tfperf.measure.value import Name, Value
 
 __all__ = ["KernelTable", "KernelTimes"]
 
 FORMAT: Literal["tfperf kernels"] = "tfperf kernels"
-VERSION: Literal[3] = 3
+VERSION: Literal[4] = 4
 
 AGREEMENT = 0.1
 """Share by which two measurements of a kernel may differ, for the shorter one to be believed."""
@@ -24,12 +24,16 @@ AGREEMENT = 0.1
 MOST = 4
 """Measurements of a kernel, each in another pass over all that are wanted."""
 
+SMALL = 0.01
+"""Share of all that are wanted together, below which two measurements of a kernel are enough, whether or not they
+agree."""
+
 
 class KernelTable(Value):
     """What was measured of kernels on a machine."""
 
     format: Literal["tfperf kernels"] = FORMAT
-    version: Literal[3] = VERSION
+    version: Literal[4] = VERSION
     threads: int = Field(ge=1)
     seconds: dict[Name, float] = Field(description="kernel -> inside of it")
 
@@ -41,7 +45,7 @@ class KernelTimes:
         self,
         threads: int,
         cache: Path | None = None,
-        measure: Callable[[Ran, int], float] | None = None,
+        measure: Callable[[Ran, Among], float] | None = None,
         tell: Callable[[str], None] | None = None,
         fresh: bool = False,
     ) -> None:
@@ -50,7 +54,7 @@ class KernelTimes:
         Args:
             threads: that TensorFlow has in this process.
             cache: folder; None: tfperf's own.
-            measure: of a kernel, beside so many bytes; None: measured in TensorFlow, now.
+            measure: of a kernel in its place; None: measured in TensorFlow, now.
             tell: is told what is being measured.
             fresh: measure again what is kept.
         """
@@ -63,27 +67,27 @@ class KernelTimes:
         self._unsure: dict[str, float | None] = {}
         self._new = False
 
-    def alone(self, operation: Ran, beside: int) -> float | None:
-        """Seconds inside of a kernel by itself; None: it cannot be run so.
-
-        Args:
-            beside: bytes that are read between two of its runs.
-        """
-        self.learn([(operation, beside)])
-        name = name_of(operation, beside)
+    def alone(self, operation: Ran, among: Among) -> float | None:
+        """Seconds inside of a kernel by itself; None: it cannot be run so."""
+        self.learn([(operation, among)])
+        name = name_of(operation, among)
         return self._known.get(name) or self._unsure[name]
 
-    def learn(self, wanted: Iterable[tuple[Ran, int]], meanwhile: Callable[[], object] = lambda: None) -> None:
+    def learn(self, wanted: Iterable[tuple[Ran, Among]], meanwhile: Callable[[], object] = lambda: None) -> None:
         """Measure what is not known, in passes over all of it: a disturbance of some seconds falls on one pass only.
 
         Args:
-            wanted: kernels, each with the bytes that are read between two of its runs.
+            wanted: kernels, each with its place.
             meanwhile: is called after each pass; once, if there is nothing to measure.
         """
         left = {name_of(*one): one for one in wanted}
         left = {name: one for name, one in left.items() if name not in self._known and name not in self._unsure}
         seen: dict[str, list[float]] = {name: [] for name in left}
         for turn in range(MOST):
+            if turn > 1:
+                least = SMALL * sum(times[0] for times in seen.values() if times)
+                self._unsure |= {name: seen[name][0] for name in left if seen[name][0] < least}
+                left = {name: one for name, one in left.items() if seen[name][0] >= least}
             if turn and left:
                 self._tell(f"measuring kernels again of which no two measurements agree: {len(left)}")
             for name in [*left]:
@@ -119,17 +123,17 @@ class KernelTimes:
         """How many were measured of which no two measurements agree: they are told, and not kept."""
         return sum(one is not None for one in self._unsure.values())
 
-    def _once(self, operation: Ran, beside: int) -> float | None:
+    def _once(self, operation: Ran, among: Among) -> float | None:
         """One measurement; None: it cannot be made."""
         if not can_be_alone(operation):
             return None
         try:
-            return self._measure(operation, beside)
+            return self._measure(operation, among)
         except (tf.errors.OpError, TypeError, ValueError):
             return None
 
 
-def name_of(operation: Ran, beside: int) -> str:
+def name_of(operation: Ran, among: Among) -> str:
     """What decides how long a kernel takes: its attributes, types, shapes, and where they are; in words, and a hash."""
     taken = [f"{_words(one.spec)}{'' if one.origin is Origin.GIVEN else '*'}" for one in operation.taken]
     whole = hashlib.sha256()
@@ -142,7 +146,8 @@ def name_of(operation: Ran, beside: int) -> str:
         if one.origin is Origin.VARIABLE:
             whole.update(one.source.attr["shape"].SerializeToString(deterministic=True))
     words = f"{operation.kernel.lstrip('_')} {' '.join(taken)}"
-    return f"{words[:150]} beside {beside >> 10} KiB {whole.hexdigest()[:12]}"
+    place = f"beside {among.beside >> 10} KiB{' first' if among.first else ''}"
+    return f"{words[:150]} {place} {whole.hexdigest()[:12]}"
 
 
 def _words(spec: tf.TensorSpec) -> str:

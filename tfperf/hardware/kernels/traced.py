@@ -1,7 +1,7 @@
 """What TensorFlow really runs of a function, and how long each kernel takes: its own trace of a graph."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from types import TracebackType
 from typing import Any, Self
@@ -12,17 +12,19 @@ from numpy.typing import NDArray
 from tfperf.errors import HardwareError
 from tfperf.hardware.kernels.ran import Ran, ran
 from tfperf.hardware.kernels.session import Session, inside
-from tfperf.hardware.repeating import best_decile
 from tfperf.measure.clock import wall_clock
 
 __all__ = ["RUNS", "Traced"]
 
-RUNS = 20
-"""Traced runs, of which each kernel's time is the best decile, as by itself; fewer where they last long."""
+RUNS = 100
+"""Traced runs, of which each kernel's time is the shortest, as by itself; fewer where they last long."""
+
+COST_RUNS = 20
+"""For what tracing costs."""
 
 FEWEST_RUNS = 7
 
-SECONDS = 3.0
+SECONDS = 2.0
 """After which no further run is made."""
 
 WARM_UPS = 3
@@ -103,25 +105,27 @@ class Traced:
             nodes |= self._session.nodes(self._targets, self._feeds)
         seconds: dict[str, list[float]] = {}
         seen: dict[str, Any] = {}
-        made = [self._traced_after_another() for _ in _enough(runs)]
+        made = [[one for one in self._traced_after_another() if _is_kernel(one, nodes)] for _ in _enough(runs)]
         for stats in itertools.chain(*made):
             seen[stats.node_name] = stats
             seconds.setdefault(stats.node_name, []).append(inside(stats))
         given = {name: _outputs(stats) for name, stats in seen.items()}
-        found = []
-        for name in sorted(seen, key=lambda name: int(seen[name].all_start_nanos)):
-            if name in nodes and name not in CONTROL:
-                turns = len(seconds[name]) / len(made)
-                best, usual = (one(seconds[name]) * turns for one in (best_decile, median))
-                found.append(ran(nodes[name], nodes, given, best, usual, turns))
-        return found
+        turns = {name: len(taken) / len(made) for name, taken in seconds.items()}
+        best, usual = ({name: one(seconds[name]) * turns[name] for name in seen} for one in (min, median))
+        # What disturbs a run falls on some kernels, in each run on others: a run takes longer than its kernels' medians
+        run = median(sum(map(inside, one)) for one in made)
+        longer = run / sum(usual.values()) if run else 1.0
+        return [
+            ran(nodes[name], nodes, given, best[name], usual[name] * longer, turns[name])
+            for name in sorted(seen, key=lambda name: int(seen[name].all_start_nanos))
+        ]
 
     def _traced_after_another(self) -> list[Any]:
         """What each node did in a call that comes right after another, as where it is used."""
         self._session.run(self._targets, self._feeds)
         return self._session.traced(self._targets, self._feeds)
 
-    def tracing_cost(self, runs: int = RUNS) -> float:
+    def tracing_cost(self, runs: int = COST_RUNS) -> float:
         """By which share a run that is traced takes longer than one that is not: medians, in turns."""
         plain, traced = [], []
         for _ in _enough(runs):
@@ -141,6 +145,11 @@ def _enough(runs: int) -> Iterator[None]:
         if made >= FEWEST_RUNS and wall_clock() > until:
             return
         yield
+
+
+def _is_kernel(stats: Any, nodes: Mapping[str, Any]) -> bool:
+    """Whether it is a node of the graph, and not one of the executor."""
+    return stats.node_name in nodes and stats.node_name not in CONTROL
 
 
 def _outputs(stats: Any) -> tuple[tf.TensorSpec, ...]:
