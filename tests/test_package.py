@@ -13,7 +13,7 @@ import tfperf
 PACKAGE = Path(tfperf.__file__).parent
 ROOMS = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
 
-FOUNDATION = {"caching", "cores", "errors", "files", "importing", "start_up_noise", "with_parent"}
+FOUNDATION = {"caching", "cores", "errors", "files", "importing", "scratch", "start_up_noise", "with_parent"}
 """Modules of the standard library alone, which every room may use."""
 
 MAY_LEAN_ON = {

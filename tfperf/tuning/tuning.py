@@ -1,7 +1,6 @@
 """`tfperf.tune`: which plan runs a model best on this machine."""
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from tfperf.engines.transformations import applicable
 from tfperf.engines.trial import Trial
 from tfperf.measure import Doubt, Environment, Progress
 from tfperf.measure.memory import available_memory, usable_memory
+from tfperf.scratch import scratch_folder
 from tfperf.search.journal import Journal, journal_folder
 from tfperf.search.outcome import Outcome
 from tfperf.search.question import TOLERANCE, TRIAL_SECONDS, Objective, Question
@@ -113,7 +113,7 @@ def tune(
     if labels is not None and inputs is None:
         raise ValueError("expected the inputs that the labels belong to. Received: labels alone")
     with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfperf-tune-")))
+        scratch = stack.enter_context(scratch_folder("tfperf-tune-"))
         subject = read_subject(model, inputs, labels, scratch, signature=signature, seed=seed, inputs_file=inputs_file)
         question = _asked(
             objectives=(objective,) if isinstance(objective, str) else tuple(objective),
