@@ -61,6 +61,7 @@ def made(monkeypatch):
 
     for module in (frozen, openvino, saved_model, xla_aot):
         monkeypatch.setattr(module, "convert", convert)
+    monkeypatch.setattr(xla_aot, "compile_converted", lambda source, plan, folder, proof: proof)
     monkeypatch.setattr(xla_aot, "target", lambda: "this processor")
     return calls
 

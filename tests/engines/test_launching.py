@@ -100,6 +100,21 @@ def test_a_converter_that_dies_costs_its_own_plan_alone(launcher, planted, dense
     assert [path.name.split("-")[0] for path in (tmp_path / "cache").glob("[!.]*")] == ["planted"]
 
 
+def test_while_one_is_compiled_others_are_converted(launcher, planted, dense, tmp_path, within_seconds):
+    several = launcher(cache=tmp_path / "cache")
+    told = []
+    compiling = threading.Thread(target=lambda: told.append(why_not(several, "hang_in_compile")))
+    compiling.start()
+    assert within_seconds(lambda: planted.started() != [])  # which the compiler has
+    assert answers(several.start(HONEST), planted, dense)
+    assert told == []
+    several.close()
+    compiling.join(30)  # of 120
+    assert told == [(Status.CRASHED, "hang_in_compile, while it was compiled: its process was ended")]
+    assert planted.nothing_left()
+    assert [path.name.split("-")[0] for path in (tmp_path / "cache").iterdir() if path.suffix != ".part"] == ["planted"]
+
+
 def test_what_was_converted_before_needs_no_converter(launcher, planted, dense):
     several = launcher(origin=Origin("no model"))
     assert answers(several.start(HONEST), planted, dense)

@@ -48,11 +48,22 @@ def convert(servable: Any, plan: Plan, examples: Sequence[NDArray[Any]], folder:
         hang()
     if plan.engine == "segfault_in_convert":
         crash()
+    if plan.engine == "hang_in_compile":
+        (folder / "source").touch()
+        return {}
     layers = [layer for layer in servable.net.layers if type(layer).__name__ == "Dense"]
     arrays = [array for layer in layers for array in layer.get_weights()]
     np.savez(folder / "weights.npz", *arrays)
     (folder / "activations.json").write_text(json.dumps([layer.get_config()["activation"] for layer in layers]))
     return {"precision": f"{len(arrays)} of {len(arrays)} arrays in float32"}
+
+
+def compile_converted(source: Path, plan: Plan, folder: Path, proof: Mapping[str, str]) -> dict[str, str]:
+    """Begin to, with what `convert` wrote."""
+    if (source / "source").is_file():
+        started(["-c", "import time; time.sleep(600)"])
+        hang()
+    return dict(proof)
 
 
 def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str]) -> Runner:
@@ -319,6 +330,9 @@ engines = SimpleNamespace(
         }.items()
         for name in names
     },
+    hang_in_compile=Engine(
+        "hang_in_compile", "planted for tests", ("float32",), format="compiled", compiled=True, module="planted"
+    ),
     no_module=Engine("no_module", "planted for tests", ("float32",), format="planted", module="no_such_module"),
 )
 """By their names, as the entry points have them."""

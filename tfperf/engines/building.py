@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tfperf.caching import cache_folder
 from tfperf.engines.catalog import find_engine, missing
-from tfperf.engines.folders import read_proof
+from tfperf.engines.folders import read_proof, write_proof
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.errors import EngineError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tfperf.exports.servable import Servable
 
-__all__ = ["build", "check_numbers", "conversions_folder", "load"]
+__all__ = ["build", "check_numbers", "compile_converted", "conversions_folder", "load"]
 
 
 def build(
@@ -71,6 +71,16 @@ def load(folder: Path, signature: Signature, plan: Plan) -> Runner:
     """
     runner: Runner = find_engine(plan.engine).load_module().load(folder, signature, plan, read_proof(folder))
     return runner
+
+
+def compile_converted(source: Path, plan: Plan, folder: Path) -> None:
+    """Compile what was converted for a plan whose engine asks for it; the net is not needed.
+
+    Raises:
+        EngineError: it cannot be compiled.
+    """
+    module = find_engine(plan.engine).load_module()
+    write_proof(folder, module.compile_converted(source, plan, folder, read_proof(source)))
 
 
 def check_numbers(signature: Signature) -> None:

@@ -24,7 +24,8 @@ class Engine(NamedTuple):
 
     An engine without a format calls the net; its module has `build(servable, plan) -> Runner`. All others load what
     was converted, without Keras; their modules have `convert(servable, plan, examples, folder) -> proof` and
-    `load(folder, signature, plan, proof) -> Runner`.
+    `load(folder, signature, plan, proof) -> Runner`. Of those that are compiled, what `convert` wrote is not loaded but
+    taken by `compile_converted(source, plan, folder, proof) -> proof`.
     """
 
     name: str
@@ -34,6 +35,8 @@ class Engine(NamedTuple):
     """Of what it loads. Engines of one format load the same folder."""
     fixed_batch: bool = False
     """Built for one batch size."""
+    compiled: bool = False
+    """What was converted is compiled by a program that needs no net: a process of its own does so, which takes long."""
     packages: tuple[str, ...] = ()
     """What must be installed beside tfperf's own requirements, as imported."""
     extra: str = ""
@@ -107,6 +110,7 @@ ENGINES = (
         ("float32",),
         format="xla_aot",
         fixed_batch=True,
+        compiled=True,
         transformations=OF_BATCH_NORM,
     ),
 )

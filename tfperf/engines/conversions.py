@@ -2,18 +2,19 @@
 
 import hashlib
 import importlib.metadata
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from tfperf.engines.building import compile_converted
 from tfperf.engines.catalog import Engine, find_engine
-from tfperf.engines.folders import PROOF
+from tfperf.engines.folders import write_proof
 from tfperf.engines.plan import Plan
 from tfperf.errors import EngineError, TfperfError
 from tfperf.exports.servable import Servable
@@ -71,26 +72,41 @@ class Conversions:
         """
         engine = find_engine(plan.engine)
         engine.check(plan)
-        folder, module = self._place(plan), engine.load_module()
-        if folder.is_dir():
-            return folder
+        if (known := self.known(plan)) is not None:
+            return known
+        folder = self.place(plan)
+        with writing_folder_whole(folder) as aside:
+            if engine.compiled:
+                with TemporaryDirectory() as source:
+                    self.convert(plan, Path(source))
+                    compile_converted(Path(source), plan, aside)
+            else:
+                self.convert(plan, aside)
+        return folder
+
+    def convert(self, plan: Plan, folder: Path) -> None:
+        """Write the net into a folder, as the plan's engine loads it, or compiles it.
+
+        Raises:
+            EngineError: the engine cannot take this net; names both, and the reason in one line.
+            OSError: the folder cannot be written.
+        """
+        module = find_engine(plan.engine).load_module()
         try:
-            with writing_folder_whole(folder) as aside:
-                proof = module.convert(self._servable, plan, self._examples, aside)
-                (aside / PROOF).write_text(json.dumps(proof))
+            write_proof(folder, module.convert(self._servable, plan, self._examples, folder))
         except (TfperfError, OSError):
             raise
         except Exception as error:
             why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             raise EngineError(f"{plan} cannot take the net '{self._servable.name}': {why}") from error
-        return folder
 
     def known(self, plan: Plan) -> Path | None:
         """What the plan's engine loads, if the cache has it."""
-        folder = self._place(plan)
+        folder = self.place(plan)
         return folder if folder.is_dir() else None
 
-    def _place(self, plan: Plan) -> Path:
+    def place(self, plan: Plan) -> Path:
+        """Where the cache has what the plan's engine loads, or will have it."""
         engine = find_engine(plan.engine)
         return self.cache / f"{engine.format}-{self._key(engine, plan, engine.load_module())}"
 

@@ -1,10 +1,11 @@
 """A converted net on disk."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-__all__ = ["PROOF", "TENSORS", "bytes_in", "read_proof"]
+__all__ = ["PROOF", "TENSORS", "bytes_in", "read_proof", "write_proof"]
 
 PROOF = "proof.json"
 """What the conversion showed of the plan; beside what the engine loads, and no part of it."""
@@ -21,3 +22,8 @@ def bytes_in(folder: Path) -> int:
 def read_proof(folder: Path) -> dict[str, str]:
     """What the conversion showed, by what was asked for."""
     return cast("dict[str, str]", json.loads((folder / PROOF).read_text()))
+
+
+def write_proof(folder: Path, proof: Mapping[str, str]) -> None:
+    """Keep what the conversion showed."""
+    (folder / PROOF).write_text(json.dumps(proof))

@@ -1,6 +1,7 @@
 """From plans to processes that run them, for one net; what they load is converted in a process too."""
 
 import contextlib
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +27,8 @@ class Launcher:
     """Starts processes for plans of one net; a context manager, at whose end all of them end.
 
     A converter may hang, crash or take all memory as well as an engine may. So they run in a process of their own,
-    one for all conversions until it dies. Several threads may start plans at the same time.
+    one for all conversions until it dies; a compiler, which needs no net, in another. Several threads may start plans
+    at the same time.
 
     Attributes:
         conversions: of the net.
@@ -59,7 +61,7 @@ class Launcher:
         Raises:
             ValueError: the net does not take the representative inputs.
         """
-        self._servable, self._origin, self._graph_only = servable, origin, graph_only
+        self._servable, self._origin, self._graph_only, self._scratch = servable, origin, graph_only, scratch
         weights = servable.net.get_weights() if servable.net is not None else []
         self._weights = store_arrays(scratch / "weights.npz", weights)
         self._limits: dict[str, Any] = {"deadline": deadline, "memory_limit": memory_limit}
@@ -70,7 +72,7 @@ class Launcher:
         self._children: set[Child] = set()
         self._converter: Child | None = None
         self._cannot_open: TrialError | None = None
-        self._converting = threading.Lock()
+        self._converting, self._compiling = threading.Lock(), threading.Lock()
         self.closed = False
         self._quiet: contextlib.ExitStack | None = None
         self._changing = threading.RLock()  # of the two above, and of the children
@@ -166,20 +168,41 @@ class Launcher:
     def _converted(self, plan: Plan) -> Path:
         if (known := self.conversions.known(plan)) is not None:
             return known
+        if find_engine(plan.engine).compiled:
+            return self._compiled(plan)
         with self._converting:
             if (known := self.conversions.known(plan)) is not None:  # another thread has just made it
                 return known
+            return Path(self._ask_converter("convert", plan))
+
+    def _compiled(self, plan: Plan) -> Path:
+        """Compile in a process that keeps no other plan from being converted meanwhile."""
+        with self._compiling, tempfile.TemporaryDirectory(dir=self._scratch) as source:
+            if (known := self.conversions.known(plan)) is not None:
+                return known
+            with self._converting:
+                self._ask_converter("convert_to_compile", plan, source=source)
+            folder, compiler = self.conversions.place(plan), Child(**self._limits)
+            self._keep(compiler)
             try:
-                if self._converter is None:
-                    self._converter = self._new_converter()
-                return Path(self._converter.ask("convert", plan=plan.model_dump_json()))
+                compiler.ask("compile_converted", plan=plan.model_dump_json(), source=source, folder=str(folder))
             except TrialError as error:
-                if error.status is not Status.REFUSED and self._converter is not None:  # it has died
-                    self._end(self._converter)
-                    self._converter = None
-                words = str(error)
-                words = words if str(plan) in words else f"{plan}, while it was converted: {words}"
-                raise TrialError(error.status, words) from error
+                raise _named(error, plan, "compiled") from error
+            finally:
+                self._end(compiler)
+            return folder
+
+    def _ask_converter(self, request: str, plan: Plan, **arguments: str) -> Any:
+        """What the one that converts answers; the caller sees to it that nobody else asks."""
+        try:
+            if self._converter is None:
+                self._converter = self._new_converter()
+            return self._converter.ask(request, plan=plan.model_dump_json(), **arguments)
+        except TrialError as error:
+            if error.status is not Status.REFUSED and self._converter is not None:  # it has died
+                self._end(self._converter)
+                self._converter = None
+            raise _named(error, plan, "converted") from error
 
     def _new_converter(self) -> Child:
         if self._cannot_open is not None:  # nor could it now
@@ -207,6 +230,12 @@ class Launcher:
         with self._changing:
             self._children.discard(child)
         child.close()
+
+
+def _named(error: TrialError, plan: Plan, doing: str) -> TrialError:
+    """The same, with the plan in its words."""
+    words = str(error)
+    return TrialError(error.status, words if str(plan) in words else f"{plan}, while it was {doing}: {words}")
 
 
 def _child_of(process: EngineProcess) -> set[Child]:

@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from tfperf.engines.accuracy import accuracy_of
 from tfperf.engines.batches import first_batch, in_batches
-from tfperf.engines.building import load
+from tfperf.engines.building import compile_converted, load
 from tfperf.engines.checking import WrongAnswersError, check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.engines.trial import Status
 from tfperf.errors import TfperfError
 from tfperf.exports.signature import Signature
+from tfperf.files import writing_folder_whole
 from tfperf.importing import no_collections
 from tfperf.measure.memory import PeakMemory
 
@@ -87,6 +88,15 @@ class Worker:
     def convert(self, plan: str) -> str:
         """Convert it for a plan; the folder of what was made."""
         return str(self._conversions.folder(Plan.model_validate_json(plan)))
+
+    def convert_to_compile(self, plan: str, source: str) -> None:
+        """Convert it for a plan whose engine compiles what is written."""
+        self._conversions.convert(Plan.model_validate_json(plan), Path(source))
+
+    def compile_converted(self, plan: str, source: str, folder: str) -> None:
+        """Compile what was written; needs no model."""
+        with writing_folder_whole(Path(folder)) as aside:
+            compile_converted(Path(source), Plan.model_validate_json(plan), aside)
 
     def check(
         self, batch: int, inputs: str, reference: str, tolerance: float | None, same_top1: bool

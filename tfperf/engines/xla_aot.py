@@ -32,8 +32,9 @@ from tfperf.exports.signature import SIGNATURE_NAME, Signature
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable
 
-__all__ = ["convert", "cpu_level", "load", "target"]
+__all__ = ["compile_converted", "convert", "cpu_level", "load", "target"]
 
+SAVED = "saved"
 LIBRARY = "net.so"
 FORMS = "outputs.json"
 """Output -> its sizes."""
@@ -79,24 +80,31 @@ def cpu_level(description: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def convert(servable: "Servable", plan: Plan, _examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
-    """Compile the net for one batch size and this processor, into a library with its weights.
+    """Write the SavedModel of one batch size that is compiled.
 
     Raises:
-        EngineError: it takes or gives other than numbers, a size beside the batch is open, XLA cannot compile it,
-            or there is no C++ compiler.
+        EngineError: it takes or gives other than numbers, or a size beside the batch is open.
     """
     _check_forms(servable, plan)
+    return _save(servable, plan, folder / SAVED)
+
+
+def compile_converted(source: Path, plan: Plan, folder: Path, proof: Mapping[str, str]) -> dict[str, str]:
+    """Compile it for this processor, into a library with its weights.
+
+    Raises:
+        EngineError: XLA cannot compile it, or there is no C++ compiler.
+    """
     level, home = cpu_level(), tensorflow_folder()
     with TemporaryDirectory() as place:
         work = Path(place)
-        proof = _save(servable, plan, work / "saved")
-        _compile(work, level, plan)
+        _compile(source / SAVED, work, level, plan)
         header = (work / "net.h").read_text()
         (folder / FORMS).write_text(json.dumps(_output_sizes(header)))
         _link(work, home, folder / LIBRARY)
     pooled = header.count("intra_op_thread_pool()")
-    proof["precision"] += f", for {level}"
-    return {**proof, "threads": f"{pooled} operation{'s' * (pooled != 1)}"}
+    threads = f"{pooled} operation{'s' * (pooled != 1)}"
+    return {**proof, "precision": f"{proof['precision']}, for {level}", "threads": threads}
 
 
 def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str]) -> Runner:
@@ -203,11 +211,11 @@ def _save(servable: "Servable", plan: Plan, folder: Path) -> dict[str, str]:
     return {"precision": prove_precision(read_meta_graph(folder).graph_def, plan.precision), **variant.changes}
 
 
-def _compile(work: Path, level: str, plan: Plan) -> None:
-    """From work/saved to work/net.h, net.o and net_constants.o, in a process that may die of it."""
+def _compile(saved: Path, work: Path, level: str, plan: Plan) -> None:
+    """From a SavedModel to work/net.h, net.o and net_constants.o, in a process that may die of it."""
     command = [
         *(sys.executable, "-P", "-m", "tensorflow.python.tools.saved_model_cli", "aot_compile_cpu"),
-        *("--dir", str(work / "saved"), "--tag_set", "serve", "--signature_def_key", SIGNATURE_NAME),
+        *("--dir", str(saved), "--tag_set", "serve", "--signature_def_key", SIGNATURE_NAME),
         *("--output_prefix", str(work / "net"), "--cpp_class", "Net", "--target_cpu", level),
         *("--multithreading", "false" if plan.threads == 1 else "true"),
     ]
