@@ -151,17 +151,32 @@ def test_after_the_probes_comes_an_engine_of_each_kind_with_the_threads_that_sui
     assert not any(plan.transformations for plan in first)
 
 
-@pytest.mark.parametrize(("slower", "tried"), [(1.5, False), (1.1, True)])
+@pytest.mark.parametrize(("slower", "tried"), [(1.5, ["litert"]), (1.1, ["litert", "onnx"])])
 def test_threads_that_slowed_the_probes_are_not_tried_with_other_kinds(slower, tried):
+    """Nor those that gained them nothing with one whose plans take long to compile."""
     space = space_of(("litert", "xla_aot", "onnx"), (1, 2), precisions=("float32",), applicable=())
     base = {"litert": 1.2, "xla_aot": 1.0, "onnx": 1.1}
     proposed, _, champions = searched(
         space, lambda plan: base.get(plan.engine, 9.0) * (slower if plan.threads == 2 else 1.0)
     )
     twos = {plan.engine for plan in proposed if plan.threads == 2}
-    assert twos == ({"litert", "xla_aot", "onnx"} if tried else {"litert"})
-    words = champions.why_not(Plan(engine="onnx", threads=2), False)
-    assert (words == "2 threads in place of 1 made litert 1.5x as slow") is not tried
+    assert twos == set(tried)
+    words = champions.why_not(Plan(engine="xla_aot", threads=2, batch=1), False)
+    compiled = ", and each plan of xla_aot is compiled" if "onnx" in tried else ""
+    assert words == f"2 threads in place of 1 made litert {slower:.2f}x as slow{compiled}"
+
+
+def test_threads_of_what_is_compiled_are_tried_where_they_gained_the_probes_and_where_there_are_none():
+    for engines, gained in ((("litert", "xla_aot"), 0.85), (("xla_aot",), 1.0)):
+        space = space_of(engines, (1, 2), precisions=("float32",), applicable=())
+        times = {1: 1.0, 2: gained}
+        # XLA's own are best with one thread
+        proposed, _, _ = searched(
+            space, lambda plan, times=times: times.get(plan.threads, 9.0) if plan.engine == "litert" else 1.0
+        )
+        assert {plan.threads for plan in proposed if plan.engine == "xla_aot"} == (
+            {2} if "litert" in engines else {1, 2}
+        )
 
 
 @pytest.mark.parametrize(("behind", "tried"), [(AT_LEAST - 0.1, True), (AT_LEAST + 0.1, False)])

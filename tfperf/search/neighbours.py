@@ -54,6 +54,10 @@ SLOWED = 1.2
 """A number of threads that slowed the probes by more is not tried with other kinds: a net too small for so many threads
 in one engine is too small in all."""
 
+GAINED = 1.1
+"""A number of threads that gained the probes less is not tried with an engine whose plans are compiled, each in as long
+as several looks take."""
+
 LEADING = 1.1
 """A plan so near to the best is changed as the best is: one look may be that wrong."""
 
@@ -122,9 +126,8 @@ class Champions:
             return "a call of a tf.function from Python takes longer than the best of all"
         if plan.engine != champion.engine and behind > SIBLING:
             return f"{champion} has the same kernels, and takes {behind:.1f}x as long as the best of all"
-        if plan.threads and (slowed := self._slowed(champion, plan.threads)) > SLOWED:
-            probe, *_ = self._space.probes()
-            return f"{plan.threads} threads in place of {champion.threads} made {probe.engine} {slowed:.1f}x as slow"
+        if plan.threads and (why := self._why_not_threads(champion, plan.threads)):
+            return why
         needed, gain = self._gain_needed(kind), self._gain_by(plan.precision)
         if plan.precision != champion.precision and needed > gain:
             return f"in {plan.precision} {kind} would have to be {needed:.1f}x as fast; it gains {gain:.1f}x at most"
@@ -166,7 +169,7 @@ class Champions:
         engine, question = find_engine(plan.engine), self._space.question
         if part == "threads" and plan.threads is not None:
             beside = _beside(question.threads, plan.threads)
-            yield from (_with(plan, threads=one) for one in beside if self._slowed(plan, one) <= SLOWED)
+            yield from (_with(plan, threads=one) for one in beside if not self._why_not_threads(plan, one))
         elif part == "batch" and plan.batch is not None:
             yield from (_with(plan, batch=one) for one in _beside(question.batches, plan.batch))
         elif part == "precision":
@@ -218,12 +221,22 @@ class Champions:
         batches = self._space.question.batches
         return batches[len(batches) // 2]
 
-    def _slowed(self, plan: Plan, threads: int) -> float:
-        """How many times as slow another number of threads made the probes; 1 where the plan is of their kind."""
+    def _why_not_threads(self, plan: Plan, threads: int) -> str:
+        """Why a plan is not tried with another number of threads, from what that did to the probes; empty: it may be.
+
+        A plan of their own kind may be in any case.
+        """
         kind = self._kind_of(plan)
         costs = {one.threads: self._cost_of(one) for one in self._space.probes() if self._kind_of(one) != kind}
         before, after = costs.get(plan.threads, 0.0), costs.get(threads, 0.0)
-        return after / before if 0 < before < float("inf") and after < float("inf") else 1.0
+        if not 0 < before < float("inf") or not 0 < after < float("inf"):
+            return ""
+        slowed, compiled = after / before, find_engine(plan.engine).compiled
+        if slowed <= (1 / GAINED if compiled else SLOWED):
+            return ""
+        probe, *_ = self._space.probes()
+        what = f"{threads} threads in place of {plan.threads} made {probe.engine} {slowed:.2f}x as slow"
+        return f"{what}, and each plan of {plan.engine} is compiled" if compiled and slowed <= SLOWED else what
 
     def _best_threads(self) -> int:
         """The number with which the probes were fastest."""

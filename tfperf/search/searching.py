@@ -61,7 +61,8 @@ LONGEST_FINAL = 5
 """Times FINAL_SECONDS, after which a final ends whatever it knows."""
 
 CONFIRMED = 3
-"""Plans that are measured in another process before one of them is announced; the best default comes on top."""
+"""Plans, at most, that are measured in another process before one of them is announced; the best default comes on
+top."""
 
 KEPT_SHARE = 0.25
 """Of the memory that a trial may use: what processes may hold together that wait for their next round."""
@@ -167,8 +168,8 @@ class Search:
         standings.final = self._side_by_side("final", [*contenders, *standings.best_of_defaults(contenders)])
         winner, equals = standings.winner()
         if winner is not None:
-            names = [winner, *equals, *standings.by_cost(contenders)]
-            confirmed = list(dict.fromkeys(names))[:CONFIRMED]
+            rivals = [name for name in standings.by_cost(contenders) if standings.is_rival(name, winner)]
+            confirmed = list(dict.fromkeys([winner, *equals, *rivals]))[:CONFIRMED]
             defaults = standings.best_of_defaults(confirmed)[:1]
             far = [name for name in defaults if standings.is_far(name, winner)]  # these need no fresh process
             self._kept.end_others(staying={standings.trials[name].plan for name in far})

@@ -20,6 +20,9 @@ NEAR = 1.6
 """A plan whose look ends that near to the best one's may be the best: looks are short, apart in time, and a neighbour
 on the same core doubles what they see."""
 
+RIVAL = 1.1
+"""A process may be luckier than another by less, as with its place in memory."""
+
 FINALISTS = 4
 """Plans that are measured in turns until they are told apart; the defaults come on top."""
 
@@ -90,6 +93,13 @@ class Standings:
     def is_far(self, name: str, best: str) -> bool:
         """Whether no luck makes one a rival of the best."""
         return self.cost(name) > NEAR * self.cost(best)
+
+    def is_rival(self, name: str, winner: str) -> bool:
+        """Whether one was so near to the winner of the final that a lucky process may have decided."""
+        of_time_alone = self._question.is_timed and len(self._question.objectives) == 1
+        if name == winner or not of_time_alone or not {name, winner} <= set(costs_in(self.final)):
+            return True
+        return self.final is not None and self.final.ratio(name, winner).estimate <= RIVAL
 
     def by_cost(self, names: Iterable[str]) -> list[str]:
         """Those that ran, within the limits, the best first; of equal ones the faster."""
