@@ -219,6 +219,17 @@ def test_nobody_rests_whose_ratio_to_the_fastest_is_not_known(fake, compared) ->
     assert {len(result[name].turns) for name in works} == {result.rounds}
 
 
+def test_which_is_fastest_is_told_though_work_suddenly_takes_longer(fake, compared) -> None:
+    def slowed():
+        return fake.FakeMachine(np.array([1.0] * 25 + [2.5] * 10_000), unit_seconds=0.1)
+
+    both = [compared(machine, {"far": machine.work(0.45), "near": machine.work(0.06)}, seed=0, time_limit=4, **options)
+            for machine, options in ((slowed(), {}), (slowed(), {"rest_after": 8}))]  # fmt: skip
+    assert both[0].rounds < FEWEST_ROUNDS <= both[1].rounds
+    assert [one.ratio("far", "near").verdict for one in both] == [Verdict.TOO_NOISY, Verdict.FASTER]
+    assert sum(both[1]["far"].samples) < 3 * 4
+
+
 def test_one_that_is_far_too_slow_leaves_the_others_their_time(fake, compared) -> None:
     machine = fake.FakeMachine(np.random.default_rng(0).lognormal(0, 0.05, size=997), unit_seconds=0.02)
     works = {"slow": machine.work(2.8), "a": machine.work(0.02), "b": machine.work(0.03)}

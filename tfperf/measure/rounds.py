@@ -18,6 +18,10 @@ __all__ = ["Limits", "Rounds"]
 MOST_ROUNDS = 2000
 """Most rounds: the estimate looks at every pair of rounds."""
 
+PATIENCE = 3
+"""Times the time limit in which the fewest rounds may be taken that tell which is the fastest: on a machine that others
+use, too, work may suddenly take several times as long."""
+
 FINEST_SHARE = 1 / 50
 """A ratio need not be known better than to this share of its own distance from 1."""
 
@@ -82,12 +86,17 @@ class Rounds:
             self._next_look = math.ceil(self._taken * LOOK_GROWTH)
             self._look(seconds, on_progress)
         self._active = [one for one in self._active if one not in self._slow or one.spent < self._fair]
-        if self.stopped is None and (seconds >= self._limits.time_limit or len(self._active) < 2):
+        if self.stopped is None and (self._time_is_up(seconds) or len(self._active) < 2):
             self.stopped = Stop.TIME_LIMIT
         if self.stopped is None and (self._taken >= MOST_ROUNDS or any(one.full for one in self._all)):
             self.stopped = Stop.SAMPLE_LIMIT
         if self.stopped is not None:
             self.dropped = warm_up_rounds(self._all, self._slow)
+
+    def _time_is_up(self, seconds: float) -> bool:
+        """Where it is asked which is the fastest, the fewest rounds that tell anything may take longer."""
+        few = self._limits.rest_after is not None and self._taken < FEWEST_ROUNDS
+        return seconds >= self._limits.time_limit * (PATIENCE if few else 1)
 
     def _look(self, seconds: float, on_progress: Callable[[Progress], None] | None) -> None:
         """See what the ratios are, whether they are known, and who need not have another turn."""
