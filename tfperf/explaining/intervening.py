@@ -13,7 +13,7 @@ HALFWAY = 0.5
 """The time must go at least this far, on a logarithmic scale, towards what is expected."""
 
 UNMOVED = 1.25
-"""A time that is expected to stay may become so many times as long, or as short, at most."""
+"""A time that is expected to stay, or nearly so, may become so many times longer or shorter than that, at most."""
 
 
 def intervene(
@@ -52,7 +52,7 @@ def judged(what: str, bound: Bound, ratio: Ratio, expected: float) -> Interventi
         raise ValueError(f"expected a ratio of times above 0. Received: expected={expected}")
     moved = 1 / ratio.estimate
     if 1 / UNMOVED < expected < UNMOVED:
-        agrees = 1 / UNMOVED < moved < UNMOVED
+        agrees = 1 / UNMOVED < moved / expected < UNMOVED
     else:
         agrees = math.log(moved) / math.log(expected) >= HALFWAY
     word = "as" if agrees else "NOT as"

@@ -21,7 +21,7 @@ VERSION: Literal[4] = 4
 AGREEMENT = 0.1
 """Share by which two measurements of a kernel may differ, for the shorter one to be believed."""
 
-MOST = 4
+MOST = 3
 """Measurements of a kernel, each in another pass over all that are wanted."""
 
 SMALL = 0.01
