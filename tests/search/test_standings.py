@@ -4,7 +4,7 @@ import pytest
 
 from tfperf.engines.plan import Plan
 from tfperf.engines.trial import Status
-from tfperf.search.standings import FINALISTS, MOST_CONTENDERS, NEAR, Standings
+from tfperf.search.standings import FINALISTS, MOST_CONTENDERS, NEAR, RIVAL, Standings
 
 
 @pytest.fixture
@@ -89,3 +89,17 @@ def test_larger_batches_are_tried_while_they_may_be_better(standings, tried, sec
 def test_what_does_not_run_is_not_tried_with_larger_batches(standings, tried):
     found = standings(tried("onnx", status=Status.CRASHED))
     assert found.too_late(Plan(engine="onnx"), [1]) == "it does not run with batch 1"
+
+
+def test_who_was_near_the_winner_of_the_final_is_a_rival(standings, tried, compared):
+    winner, near, far = tried("litert", 1e-3), tried("onnx", 1.1e-3), tried("xla", 1.2e-3)
+    in_final = {winner.name: 1e-3, near.name: (RIVAL - 0.03) * 1e-3, far.name: (RIVAL + 0.03) * 1e-3}
+
+    def rivals(**question):
+        found = standings(winner, near, far, **question)
+        found.final = compared(in_final)
+        return [one.name for one in (winner, near, far) if found.is_rival(one.name, winner.name)]
+
+    assert rivals() == [winner.name, near.name]
+    assert rivals(objectives=("size",)) == [winner.name, near.name, far.name]  # a size is no matter of luck
+    assert standings(winner, far).is_rival(far.name, winner.name)  # there was no final

@@ -12,7 +12,7 @@ from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.folders import read_proof, write_proof
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, TfperfError
 from tfperf.exports.signature import Signature
 
 if TYPE_CHECKING:
@@ -77,10 +77,17 @@ def compile_converted(source: Path, plan: Plan, folder: Path) -> None:
     """Compile what was converted for a plan whose engine asks for it; the net is not needed.
 
     Raises:
-        EngineError: it cannot be compiled.
+        EngineError: it cannot be compiled; names the plan, and the reason in one line.
+        OSError: the folder cannot be written.
     """
     module = find_engine(plan.engine).load_module()
-    write_proof(folder, module.compile_converted(source, plan, folder, read_proof(source)))
+    try:
+        write_proof(folder, module.compile_converted(source, plan, folder, read_proof(source)))
+    except (TfperfError, OSError):
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise EngineError(f"{plan} cannot be compiled: {why}") from error
 
 
 def check_numbers(signature: Signature) -> None:
