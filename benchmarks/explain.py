@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tfperf.explaining import explain
-from tfperf.explaining.explanation import Explained, Explanation
+from tfperf.explaining.explanation import NEAR, Explained, Explanation
 from tfperf.files import writing_whole
 from tfperf.hardware.ceilings.measuring import ceilings_of_this_machine
 from tfperf.measure.words import plain_ratio
@@ -62,7 +62,7 @@ def main(
     explained = [each for one in found for each in one.batches]
     near, layers = sum(each.near for each in explained), sum(len(each.big_layers) for each in explained)
     changes = [change for each in explained for change in each.interventions]
-    console.print(f"{near} of {layers} layers within 30 %: {near / layers:.0%} (at least {LEAST_NEAR:.0%})")
+    console.print(f"{near} of {layers} layers within {NEAR:.0%}: {near / layers:.0%} (at least {LEAST_NEAR:.0%})")
     console.print(f"{sum(change.agrees for change in changes)} of {len(changes)} times moved as the class says")
     raise typer.Exit(0 if near >= LEAST_NEAR * layers else 1)
 

@@ -56,7 +56,7 @@ def compare(
         turn_seconds: of measuring, before the next candidate's turn; raise it where changing over costs more.
         rest_after: rounds after which a candidate has no more turns once its ratio to the fastest is known, so that
             those which may be the fastest have the rest of the time, and other ratios stay as they are; None: all have
-            a turn in every round. The fewest rounds that tell anything may then take up to three times the time.
+            a turn in every round. The fewest rounds that tell anything may then take longer than the time limit.
         clock: returns seconds.
         synchronize: waits for the devices before each reading; None: found from what is loaded.
         seed: of the random order; None: another one each time.
