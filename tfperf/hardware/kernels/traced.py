@@ -114,7 +114,8 @@ class Traced:
         best, usual = ({name: one(seconds[name]) * turns[name] for name in seen} for one in (min, median))
         # What disturbs a run falls on some kernels, in each run on others: a run takes longer than its kernels' medians
         run = median(sum(map(inside, one)) for one in made)
-        longer = run / sum(usual.values()) if run else 1.0
+        whole = sum(usual.values())
+        longer = run / whole if whole else 1.0
         return [
             ran(nodes[name], nodes, given, best[name], usual[name] * longer, turns[name])
             for name in sorted(seen, key=lambda name: int(seen[name].all_start_nanos))
