@@ -21,10 +21,10 @@ import tensorflow as tf
 from tfperf import Recipe, TfperfError, check_agreement, compare, get_net, load
 from tfperf.cores import usable_cores
 
-FILES = 4096  # written just before, and still in memory: no disk is waited for
+FILES, QUICK_FILES = 4096, 512  # written just before, and still in memory: no disk is waited for
 READERS = max(1, usable_cores() - 1)  # threads that read; the step has one core to itself
-WARM_UP, BATCHES = 2, 4  # batches that fill what a pipeline holds ready, and those that are timed
-TRIES, QUICK_TRIES = 9, 2  # of all pipelines in turns: what slows the machine slows all
+WARM_UP, BATCHES, QUICK_BATCHES = 2, 4, 2  # batches that fill what a pipeline holds ready, and those that are timed
+TRIES, QUICK_TRIES = 9, 1  # of all pipelines in turns: what slows the machine slows all
 NAIVE, TUNED = "generator", "cache, prefetch"
 GOAL = 0.95  # share of the longer of reading and step, in the time of both
 TOLERANCE = 1e-6  # relative, of the images
@@ -71,31 +71,31 @@ def pipelines(paths: list[str], labels, batch: int) -> dict[str, tf.data.Dataset
     return {name: way.with_options(options) for name, way in ways.items()}
 
 
-def seconds_of(way: tf.data.Dataset, step=None) -> float:
+def seconds_of(way: tf.data.Dataset, timed: int, step=None) -> float:
     """Seconds a batch, of reading it and, if there is one, the step. The pipeline ends with this function."""
     batches = iter(way)
-    for count in (WARM_UP, BATCHES):
+    for count in (WARM_UP, timed):
         start = time.perf_counter()
         for _ in range(count):
             images, labels = next(batches)
             if step is not None:
                 step(images, labels)
-    return (time.perf_counter() - start) / BATCHES
+    return (time.perf_counter() - start) / timed
 
 
 def main(recipe: Recipe) -> None:
     """Measure reading alone, the step alone and both together, for each pipeline."""
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    data = load("fashion_mnist").take(FILES, 1)
+    files, batch = QUICK_FILES if recipe.flags.quick else FILES, recipe.flags.batch
+    data = load("fashion_mnist").take(files, 1)
     recipe.uses(data.describe())
-    batch = recipe.flags.batch
-    if batch > FILES:
-        raise TfperfError(f"expected --batch of at most {FILES}, which are the files. Received: --batch {batch}")
+    if batch > files:
+        raise TfperfError(f"expected --batch of at most {files}, which are the files. Received: --batch {batch}")
     net = get_net("mnist_cnn", seed=recipe.flags.seed)
     net.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     with TemporaryDirectory() as place:
-        paths = [str(Path(place) / f"{index}.png") for index in range(FILES)]
+        paths = [str(Path(place) / f"{index}.png") for index in range(files)]
         for path, image in zip(paths, data.train_images, strict=True):
             tf.io.write_file(path, tf.io.encode_png(image))
         ways = pipelines(paths, data.train_labels, batch)
@@ -103,10 +103,10 @@ def main(recipe: Recipe) -> None:
         first = scale(data.train_images[:batch], data.train_labels[:batch])
         for name, way in ways.items():
             recipe.add(check_agreement(name, next(iter(way)), first, TOLERANCE))
-        for _ in ways["cache"].take(FILES // batch + 1):
+        for _ in ways["cache"].take(files // batch + 1):
             pass  # the first pass fills the cache
-        epochs = {name: partial(epoch, ways[name].take(FILES // batch), net) for name in (NAIVE, TUNED)}
-        with recipe.progress(f"all {FILES} images, side by side") as show:
+        epochs = {name: partial(epoch, ways[name].take(files // batch), net) for name in (NAIVE, TUNED)}
+        with recipe.progress(f"all {files} images, side by side") as show:
             comparison = compare(epochs, time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show)
         recipe.add(comparison)
         ratio = comparison.ratio(NAIVE, TUNED)
@@ -123,10 +123,11 @@ def main(recipe: Recipe) -> None:
 def check_model(recipe: Recipe, ways: dict, ready: tf.data.Dataset, step) -> dict:
     """Measure reading, the step and both in turns; name -> milliseconds of the three."""
     tries: dict[str, list] = {name: [] for name in ways}
-    for _ in range(QUICK_TRIES if recipe.flags.quick else TRIES):
-        alone = seconds_of(ready, step)
+    most, timed = (QUICK_TRIES, QUICK_BATCHES) if recipe.flags.quick else (TRIES, BATCHES)
+    for _ in range(most):
+        alone = seconds_of(ready, timed, step)
         for name, way in ways.items():
-            tries[name].append((seconds_of(way), alone, seconds_of(way, step)))
+            tries[name].append((seconds_of(way, timed), alone, seconds_of(way, timed, step)))
     found = {}
     for name, times in tries.items():
         read, alone, both = np.transpose(times)

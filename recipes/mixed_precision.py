@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfperf import Flag, Recipe, TfperfError, check_agreement, compare, get_net, load
-from tfperf.cookbook.half_precision import TOO_SLOW, why_slower
+from tfperf.cookbook.half_precision import TOO_SLOW, far_slower, why_slower
 from tfperf.measure import Environment, Verdict
 from tfperf.measure.memory import PeakMemory
 
@@ -30,6 +30,7 @@ SCALES = (KERAS_SCALE, 2.0**20, 2.0**25, 2.0**30)  # of which the larger ones ar
 SMALLEST, SMALLEST_NORMAL = 2.0**-24, 2.0**-14  # of float16: what is less is 0, or has fewer digits
 RATE = 0.01  # of the SGD update that is counted
 QUICK_IMAGES = (4096, 2000)  # train, test
+QUICK_GRADIENTS = 32  # images of a batch whose gradients are counted
 
 
 def main(recipe: Recipe) -> None:
@@ -42,7 +43,8 @@ def main(recipe: Recipe) -> None:
         raise TfperfError(f"expected --batch of at most {len(data.train_images)}. Received: --batch {batch}")
     images = tf.constant(data.train_images[:batch] / np.float32(255))  # (batch, height, width, channels)
     labels = tf.constant(data.train_labels[:batch])  # (batch,)
-    memory, slow = measure_memory(recipe, images, labels)
+    memory, seconds = measure_memory(recipe, images, labels)
+    slow = tuple(policy for policy in HALVES if seconds[policy] > TOO_SLOW * seconds["float32"])
     nets = {policy: build(recipe, policy) for policy in POLICIES}
     unscaled = {UNSCALED: build(recipe, "mixed_float16", auto_scale_loss=False)}
     learnt = train(recipe, {name: net for name, net in (nets | unscaled).items() if not name.startswith(slow)}, data)
@@ -50,24 +52,29 @@ def main(recipe: Recipe) -> None:
     # Now all nets take the trained weights of one: what differs from here on is the precision alone.
     for net in nets.values():
         net.set_weights(nets["float32"].get_weights())
-    gradients = {policy: gradients_of(net) for policy, net in nets.items()}
+    gradients = {policy: gradients_of(net, batch) for policy, net in nets.items()}
     recipe.console.print("\nAre the gradients the same?")
-    of_weights, of_activations = gradients["float32"](images, labels, 1.0)
+    few = (images[:QUICK_GRADIENTS], labels[:QUICK_GRADIENTS]) if recipe.flags.quick else (images, labels)
+    of_weights, of_activations = gradients["float32"](*few, 1.0)
     for policy, tolerance in TOLERANCES.items():
         scale = KERAS_SCALE if policy == "mixed_float16" else 1.0
-        found = gradients[policy](images, labels, scale)[0] / scale
+        found = gradients[policy](*few, scale)[0] / scale
         recipe.add(check_agreement(policy, found, of_weights, tolerance))
     lost = (
-        count_lost_gradients(recipe, gradients, images, labels, of_activations),
+        count_lost_gradients(recipe, gradients, *few, of_activations),
         count_lost_updates(recipe, flat(nets["float32"].trainable_variables), of_weights),
     )
 
-    steps = {policy: lambda net=nets[policy]: net.train_on_batch(images, labels) for policy in reversed(POLICIES)}
+    compared = [policy for policy in reversed(POLICIES) if policy not in slow]
+    steps = {policy: lambda net=nets[policy]: net.train_on_batch(images, labels) for policy in compared}
     with recipe.progress("one training step of each, side by side") as show:
         comparison = compare(steps, time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show)
     recipe.add(comparison)
-    explain(recipe, comparison, slow)
-    for sentence in (memory, learnt, *lost):
+    explain(recipe, comparison, [policy for policy in HALVES if policy in compared])
+    for policy in slow:
+        recipe.fact(f"seconds of a step, too many to train with: {policy}", seconds[policy])
+    far = [far_slower(policy, seconds[policy], seconds["float32"]) for policy in slow]
+    for sentence in (*far, memory, learnt, *lost):
         recipe.means(sentence)
     recipe.plot(lambda figure: draw(figure, of_activations, comparison))
 
@@ -84,8 +91,8 @@ def build(recipe: Recipe, policy: str, **options) -> keras.Model:
     return net
 
 
-def measure_memory(recipe: Recipe, images, labels) -> tuple[str, tuple[str, ...]]:
-    """Measure the peak of memory in a training step; what it means, in words, and in what a step takes too long."""
+def measure_memory(recipe: Recipe, images, labels) -> tuple[str, dict[str, float]]:
+    """Measure the peak of memory in a training step; what it means, in words, and the seconds of each step."""
     nets = {policy: build(recipe, policy) for policy in POLICIES}
     for net in nets.values():
         for few in (2, 3):  # after two sizes of batches it is traced for any: tracing takes memory too
@@ -99,12 +106,11 @@ def measure_memory(recipe: Recipe, images, labels) -> tuple[str, tuple[str, ...]
         peaks[policy] = peak.resident if peak.device is None else peak.device
         recipe.fact(f"bytes of peak memory above {POLICIES[0]}: {policy}", peaks[policy] - peaks[POLICIES[0]])
     saved = (peaks["float32"] - peaks[POLICIES[0]]) / 2**20
-    slow = tuple(policy for policy in POLICIES if seconds[policy] > TOO_SLOW * seconds["float32"])
     words = (
         f"A training step of {len(images)} images takes {saved:.0f} MiB less in bfloat16 than in float32: activations "
         "are half as large, weights are not."
     )
-    return words, slow
+    return words, seconds
 
 
 def train(recipe: Recipe, nets: dict, data) -> str:
@@ -127,10 +133,13 @@ def train(recipe: Recipe, nets: dict, data) -> str:
     return f"{words} A net as small as this {suffers} where the loss is not scaled."
 
 
-def gradients_of(net: keras.Model):
-    """A function from images, labels and the scale of the loss to the gradients of weights and of activations."""
+def gradients_of(net: keras.Model, batch: int):
+    """A function from images, labels and the scale of the loss to the gradients of weights and of activations.
+
+    The loss is the mean over a batch, of which the images may be a part.
+    """
     variables = [weight.value for weight in net.trainable_variables]
-    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
 
     @tf.function
     def gradients(x, labels, scale):
@@ -139,7 +148,7 @@ def gradients_of(net: keras.Model):
             for layer in net.layers:
                 x = layer(x, training=True)
                 activations += [x] if layer.weights else []
-            loss = loss_of(labels, x) * scale
+            loss = loss_of(labels, x) / batch * scale
         return tape.gradient(loss, [variables, activations])
 
     return lambda images, labels, scale: [flat(some) for some in gradients(images, labels, tf.constant(scale))]
@@ -180,19 +189,19 @@ def count_lost_updates(recipe: Recipe, weights: np.ndarray, gradients: np.ndarra
     return f"Why weights stay in float32: SGD with rate {RATE} would leave unmoved {', '.join(words)}."
 
 
-def explain(recipe: Recipe, comparison, slow: tuple[str, ...]) -> None:
-    """Say when half is faster, and why not where it is not; of what is far slower a few steps tell."""
+def explain(recipe: Recipe, comparison, halves: list[str]) -> None:
+    """Say when half is faster, and why not where it is not."""
     environment = Environment.here()
-    for policy in HALVES:
-        ratio, number_format, far = comparison.ratio("float32", policy), policy.removeprefix("mixed_"), policy in slow
+    for policy in halves:
+        ratio, number_format = comparison.ratio("float32", policy), policy.removeprefix("mixed_")
         has, reason = environment.instructions_for(number_format), ""
-        if far or ratio.verdict is Verdict.SLOWER:
-            reason = f", because {why_slower(number_format, far=far)}"
+        if ratio.verdict is Verdict.SLOWER:
+            reason = f", because {why_slower(number_format, far=False)}"
         elif ratio.verdict is Verdict.FASTER and has and not environment.accelerators:
             reason = f": this CPU has {', '.join(has)}"
         recipe.means(
-            f"{policy}: {'far slower' if far else ratio.verdict} here, a step at {ratio.estimate:.2f} times the speed "
-            f"of float32 [{ratio.low:.2f}, {ratio.high:.2f}]{reason}."
+            f"{policy}: {ratio.verdict} here, a step at {ratio.estimate:.2f} times the speed of float32 "
+            f"[{ratio.low:.2f}, {ratio.high:.2f}]{reason}."
         )
 
 

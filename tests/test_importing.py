@@ -1,10 +1,14 @@
-"""tfperf.importing: Python's garbage collector while libraries load."""
+"""tfperf.importing: Python's garbage collector while libraries load, and libraries that others are not to find."""
 
 import gc
+import importlib
+import json
+import subprocess
+import sys
 
 import pytest
 
-from tfperf.importing import no_collections
+from tfperf.importing import absent, no_collections
 
 
 @pytest.fixture(params=[True, False])
@@ -34,3 +38,32 @@ def test_it_is_as_before_after_an_error_too(enabled: bool):
 def test_it_may_decorate_a_function(enabled: bool):
     assert no_collections()(gc.isenabled)() is False
     assert gc.isenabled() is enabled
+
+
+def test_an_absent_library_cannot_be_imported_meanwhile(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    with pytest.raises(ImportError), absent("colorsys"):
+        importlib.import_module("colorsys")
+    assert importlib.import_module("colorsys").rgb_to_hsv
+
+
+def test_a_library_that_is_loaded_stays():
+    with absent("json"):
+        assert importlib.import_module("json") is json
+    assert sys.modules["json"] is json
+
+
+def test_keras_can_do_without():
+    code = """
+import sys
+from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent
+
+with absent(*KERAS_CAN_DO_WITHOUT):
+    import tensorflow, keras
+assert not set(KERAS_CAN_DO_WITHOUT) & set(sys.modules)
+net = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+net.compile("sgd", "mse")
+net.fit(tensorflow.ones([4, 2]), tensorflow.ones([4, 1]), verbose=0)
+import matplotlib, sklearn
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -1,5 +1,6 @@
 """TensorFlow without its log of a healthy start."""
 
+import gc
 import os
 import sys
 import tempfile
@@ -25,6 +26,7 @@ def load_tensorflow() -> None:
             with no_collections():
                 import tensorflow as tf
 
+            gc.freeze()  # it stays; else each collection, and the end of the process, would go through all of it
             tf.config.list_physical_devices()
         finally:
             os.dup2(standard_error, 2)

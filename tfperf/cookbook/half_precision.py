@@ -2,10 +2,25 @@
 
 from tfperf.measure.environment import ARITHMETIC, Environment
 
-__all__ = ["TOO_SLOW", "why_slower"]
+__all__ = ["TOO_SLOW", "far_slower", "why_slower"]
 
 TOO_SLOW = 20
-"""Times as long as in the fastest way a step takes that a recipe does not train with."""
+"""Times as long as in float32 a step takes that a recipe neither trains with nor compares."""
+
+
+def far_slower(policy: str, seconds: float, of_float32: float) -> str:
+    """What a recipe says of a policy whose training step is too slow.
+
+    Args:
+        policy: Keras's name of it.
+        seconds: of the one step that was timed.
+        of_float32: seconds of one step in float32.
+    """
+    why = why_slower(policy.removeprefix("mixed_"), far=True)
+    return (
+        f"{policy}: far slower here, a step took {seconds:.1f} s, {seconds / of_float32:.0f} times as long as in "
+        f"float32, because {why}. So it was neither trained nor compared."
+    )
 
 
 def why_slower(number_format: str, *, far: bool, environment: Environment | None = None) -> str:

@@ -1,6 +1,7 @@
 """Recipe: the flags a recipe is run with, and the sheet on which it writes down what it found."""
 
 import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -64,6 +65,7 @@ class Recipe:
 
         An error that tfperf foresees is one line and 2; Ctrl-C is one line and 130, and leaves no result.
         """
+        gc.freeze()  # what libraries made stays; else each collection, and the end, would go through all of it
         self.console.rule(f"[bold]{self.header.title}")
         self.console.print(f"Source: {self.header.source}\n", markup=False)
         try:

@@ -43,6 +43,8 @@ class Engine(NamedTuple):
     """Of tfperf, with these packages."""
     transformations: tuple[Transformation, ...] = ()
     """That make another net for it. Many converters fold batch normalizations, and freeze, by themselves."""
+    loads_in_tensorflow: bool = False
+    """Whether TensorFlow's Python loads what was converted for it."""
     module: str = ""
     """Where its code is; empty: in the module here of the same name."""
 
@@ -72,9 +74,21 @@ ENGINES = (
     Engine("eager", "net(x), operation by operation", KERAS_POLICIES),
     Engine("graph", "tf.function(net)", KERAS_POLICIES, transformations=OF_GRAPH),
     Engine("xla", "tf.function(net, jit_compile=True)", KERAS_POLICIES, transformations=OF_GRAPH),
-    Engine("saved_model", "the exported net", KERAS_POLICIES, format="saved_model", transformations=OF_GRAPH),
     Engine(
-        "frozen", "a graph, its variables constants", KERAS_POLICIES, format="frozen", transformations=OF_BATCH_NORM
+        "saved_model",
+        "the exported net",
+        KERAS_POLICIES,
+        format="saved_model",
+        transformations=OF_GRAPH,
+        loads_in_tensorflow=True,
+    ),
+    Engine(
+        "frozen",
+        "a graph, its variables constants",
+        KERAS_POLICIES,
+        format="frozen",
+        transformations=OF_BATCH_NORM,
+        loads_in_tensorflow=True,
     ),
     Engine(
         "litert",

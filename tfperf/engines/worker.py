@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from tfperf.engines.accuracy import accuracy_of
 from tfperf.engines.batches import first_batch, in_batches
 from tfperf.engines.building import compile_converted, load
+from tfperf.engines.catalog import find_engine
 from tfperf.engines.checking import WrongAnswersError, check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
@@ -28,7 +29,7 @@ from tfperf.engines.trial import Status
 from tfperf.errors import TfperfError
 from tfperf.exports.signature import Signature
 from tfperf.files import writing_folder_whole
-from tfperf.importing import no_collections
+from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent, no_collections
 from tfperf.measure.memory import PeakMemory
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Worker:
         """Load what was converted for the plan."""
         began = time.perf_counter()
         chosen = Plan.model_validate_json(plan)
+        if find_engine(chosen.engine).loads_in_tensorflow:
+            _import_tensorflow()
         self._runner = load(Path(folder), Signature.model_validate_json(signature), chosen)
         return self._loaded(time.perf_counter() - began)
 
@@ -63,6 +66,7 @@ class Worker:
         """Open a model again, for an engine that calls the net itself."""
         began = time.perf_counter()
         chosen = Plan.model_validate_json(plan)
+        _import_tensorflow()
         from tfperf.engines.building import build
         from tfperf.engines.tensorflow_threads import use_threads
 
@@ -80,6 +84,7 @@ class Worker:
         self, origin: list[Any], weights: str, signature: str, cache: str, representative: str | None, fingerprint: str
     ) -> None:
         """Open a model again, to convert it."""
+        _import_tensorflow()
         from tfperf.engines.conversions import Conversions
 
         examples = _arrays(Path(representative)) if representative is not None else None
@@ -166,6 +171,12 @@ def answer_of(worker: Worker, name: str, arguments: Mapping[str, Any]) -> dict[s
 
 def _refusal(status: Status, words: str) -> dict[str, Any]:
     return {"status": status, "error": " ".join(words.split())}
+
+
+def _import_tensorflow() -> None:
+    """Import it before anything else does."""
+    with absent(*KERAS_CAN_DO_WITHOUT):
+        import tensorflow  # noqa: F401
 
 
 def _open(origin: list[Any], weights: str, signature: str) -> "Servable":

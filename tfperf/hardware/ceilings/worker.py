@@ -20,6 +20,7 @@ import psutil
 from tfperf.hardware.ceilings import Bandwidth, CallCost, ProductRate, Refusal
 from tfperf.hardware.ceilings.part import Order, Part
 from tfperf.hardware.repeating import Sample, Work, in_turns, on_change
+from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent
 from tfperf.measure import Environment
 from tfperf.measure.devices import device_synchronizer
 from tfperf.with_parent import end_with_parent
@@ -83,7 +84,8 @@ def measure_part(order: Order, begin: Callable[[], None], on_step: Callable[[str
         on_step: is told what is being done.
     """
     on_step("TensorFlow starts")
-    import tensorflow as tf
+    with absent(*KERAS_CAN_DO_WITHOUT):
+        import tensorflow as tf
 
     from tfperf.hardware.ceilings.cases import Case, cases
     from tfperf.hardware.ceilings.dispatching import GRAPH_OP, dispatch_works, dispatches
