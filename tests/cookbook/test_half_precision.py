@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfperf.cookbook.half_precision import why_slower
+from tfperf.cookbook.half_precision import far_slower, why_slower
 
 CASTS = "the casts cost more than the kernels save"
 
@@ -21,3 +21,8 @@ CASTS = "the casts cost more than the kernels save"
 def test_the_reason_is_that_of_the_device_that_computes(environment, features, accelerators, far, words):
     machine = environment.model_copy(update={"cpu_features": features, "accelerators": accelerators})
     assert words in why_slower("float16", far=far, environment=machine)
+
+
+def test_what_is_far_slower_is_told_with_its_step():
+    words = far_slower("mixed_float16", 3.25, 0.05)
+    assert words.startswith("mixed_float16: far slower here, a step took 3.2 s, 65 times as long as in float32, because")

@@ -118,7 +118,7 @@ def test_mnist_mixed_mirrored_names_its_data_and_learns(quick_run):
     accuracies = [value for name, value in result.facts.items() if name.startswith("test accuracy after epoch 1")]
     assert len(accuracies) in (4, 6)  # float16 is left out where a step takes over 20 times as long
     assert min(accuracies) > 0.5  # ten classes, so chance is 0.1
-    assert len(result.comparisons[0].measurements) == 6
+    assert len(result.comparisons[0].measurements) == len(accuracies)
 
 
 def test_gradient_accumulation_saves_memory_and_tells_of_batch_normalization(quick_run):
