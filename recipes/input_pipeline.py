@@ -125,8 +125,8 @@ def check_model(recipe: Recipe, ways: dict, ready: tf.data.Dataset, step) -> dic
     tries: dict[str, list] = {name: [] for name in ways}
     most, timed = (QUICK_TRIES, QUICK_BATCHES) if recipe.flags.quick else (TRIES, BATCHES)
     for _ in range(most):
-        alone = seconds_of(ready, timed, step)
-        for name, way in ways.items():
+        for name, way in ways.items():  # the three one after the other: this machine's speed may change with time
+            alone = seconds_of(ready, timed, step)
             tries[name].append((seconds_of(way, timed), alone, seconds_of(way, timed, step)))
     found = {}
     for name, times in tries.items():
