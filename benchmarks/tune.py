@@ -8,7 +8,8 @@
 
 search: the same question is answered twice, each time with an empty cache: by `tune`, and by trying every plan of its
 space, each in a fresh process, started two at a time and measured as `tfperf.measure.measure` does by default. Then the
-plan that `tune` chose and the best few of the exhaustive search are measured in turns, in fresh processes, twice.
+plan that `tune` chose and the best few of the exhaustive search are measured in turns, in fresh processes, four times:
+processes of one plan differ by 2 to 3 %, as by their place in memory.
 
 Exit code 0: every choice is within 3 % of the best, in at most a quarter of the time; every speed-up is reached.
 1: not so.
@@ -16,7 +17,6 @@ Exit code 0: every choice is within 3 % of the best, in at most a quarter of the
 # ruff: noqa: E402 - the path must be cleaned before anything is imported
 
 import json
-import math
 import os
 import random
 import sys
@@ -25,6 +25,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import geometric_mean
 from threading import Lock
 from typing import Annotated, Any
 
@@ -59,7 +60,8 @@ MOST_WORSE, MOST_TIME = 0.03, 0.25
 RIVALS = 5
 """Of exhaustive search, measured again beside the choice."""
 
-APART_SECONDS = 20.0
+APART_SECONDS, APART_ROUNDS = 20.0, 4
+"""Of measuring them in turns, and how often, each time in fresh processes."""
 
 NETS = {name: name for name in ("mlp", "mnist_cnn", "resnet18", "transformer")} | {
     "MobileNetV2": f"{HERE}/peers/nets.py:mobilenet_v2"
@@ -117,20 +119,21 @@ def searched(name: str, tolerance: float, precisions: Sequence[Precision]) -> di
         all_seconds = time.monotonic() - began
         rivals = sorted(all_trials, key=median_seconds)[:RIVALS]
         plans = list(dict.fromkeys([chosen.plan, *(trial.plan for trial in rivals)]))
-        rounds = [apart(model, plans, question, Path(place, "all")) for _ in range(2)]
-    costs = {str(plan): sum(math.log(one[plan]) for one in rounds) / len(rounds) for plan in plans}
+        rounds = [apart(model, plans, question, Path(place, "all")) for _ in range(APART_ROUNDS)]
+    times = {str(plan): [one[plan] for one in rounds] for plan in plans}
+    costs = {plan: geometric_mean(seconds) for plan, seconds in times.items()}
     best = min(costs, key=lambda plan: costs[plan])
     looked = [trial for trial in tuned.outcome.trials if trial.status != "not tried"]
     return {
         "chosen": str(chosen.plan),
         "equals": list(tuned.outcome.equals),
         "best": best,
-        "worse": math.exp(costs[str(chosen.plan)] - costs[best]) - 1,
+        "worse": costs[str(chosen.plan)] / costs[best] - 1,
         "seconds": seconds,
         "all_seconds": all_seconds,
         "looks": len(looked),
         "plans": plans_in_all,
-        "apart": {plan: math.exp(value) for plan, value in costs.items()},
+        "apart": times,
     }
 
 
@@ -200,7 +203,9 @@ def keeps_limits(one: dict[str, Any]) -> bool:
 def told_search(key: str, one: dict[str, Any]) -> str:
     share = one["seconds"] / one["all_seconds"]
     verdict = "holds" if keeps_limits(one) else "DOES NOT HOLD"
-    chosen, best = (f"{one[which]} ({format_seconds(one['apart'][one[which]])})" for which in ("chosen", "best"))
+    chosen, best = (
+        f"{one[which]} ({format_seconds(geometric_mean(one['apart'][one[which]]))})" for which in ("chosen", "best")
+    )
     return (
         f"{key}: chose {chosen}, best {best}: {one['worse']:.1%} worse; {one['looks']} of {one['plans']} plans, "
         f"{one['seconds']:.0f} s of {one['all_seconds']:.0f} s ({share:.0%}): {verdict}"

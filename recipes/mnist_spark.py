@@ -91,7 +91,10 @@ def pairs(data, flags) -> tf.data.Dataset:
     """Images (height, width, channels) of 0 to 1 and their labels, in the same shuffled order everywhere."""
     whole = tf.data.Dataset.from_tensor_slices((data.train_images, data.train_labels)).cache()
     shuffled = whole.shuffle(len(data.train_images), seed=flags.seed)
-    return shuffled.map(lambda image, label: (tf.cast(image, tf.float32) / 255, label))
+    scaled = shuffled.map(lambda image, label: (tf.cast(image, tf.float32) / 255, label))
+    options = tf.data.Options()
+    options.autotune.enabled = False  # nothing here is tuned, and at its end `fit` would wait until the tuner wakes
+    return scaled.with_options(options)
 
 
 def build(data, flags) -> keras.Model:

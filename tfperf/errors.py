@@ -1,4 +1,4 @@
-"""Every error that tfperf raises on purpose.
+"""Every error that tfperf raises on purpose, and how it tells those of others.
 
 ::
 
@@ -28,10 +28,14 @@ __all__ = [
     "ResultFileError",
     "SearchError",
     "TfperfError",
+    "in_one_line",
 ]
 
 BAD_INPUT = 2
 """Exit code after bad input, as POSIX shells and argparse have it."""
+
+MOST_LETTERS = 300
+"""Of what another library's error says."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell has it: 128 + SIGINT."""
@@ -75,3 +79,8 @@ class RecipeError(TfperfError):
 
 class SearchError(TfperfError):
     """A search for the best plan cannot be made."""
+
+
+def in_one_line(error: BaseException) -> str:
+    """What another library raised: its kind, and the beginning of what it says."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:MOST_LETTERS]}"

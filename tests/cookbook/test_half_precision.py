@@ -25,4 +25,6 @@ def test_the_reason_is_that_of_the_device_that_computes(environment, features, a
 
 def test_what_is_far_slower_is_told_with_its_step():
     words = far_slower("mixed_float16", 3.25, 0.05)
-    assert words.startswith("mixed_float16: far slower here, a step took 3.2 s, 65 times as long as in float32, because")
+    assert words.startswith(
+        "mixed_float16: far slower here, a step took 3.2 s, 65 times as long as in float32, because"
+    )

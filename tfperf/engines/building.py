@@ -12,7 +12,7 @@ from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.folders import read_proof, write_proof
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
-from tfperf.errors import EngineError, TfperfError
+from tfperf.errors import EngineError, TfperfError, in_one_line
 from tfperf.exports.signature import Signature
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def compile_converted(source: Path, plan: Plan, folder: Path) -> None:
     except (TfperfError, OSError):
         raise
     except Exception as error:
-        why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise EngineError(f"{plan} cannot be compiled: {why}") from error
+        raise EngineError(f"{plan} cannot be compiled: {in_one_line(error)}") from error
 
 
 def check_numbers(signature: Signature) -> None:

@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from tfperf.engines.plan import Plan, Precision, Transformation
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, in_one_line
 
 __all__ = ["ENGINES", "Engine", "find_engine", "known_engines", "missing"]
 
@@ -143,8 +143,7 @@ def known_engines() -> tuple[Engine, ...]:
         try:
             engine = entry.load()
         except Exception as error:
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise EngineError(f"expected an engine in {entry.value}: {why}") from error
+            raise EngineError(f"expected an engine in {entry.value}: {in_one_line(error)}") from error
         if not isinstance(engine, Engine) or not engine.module:
             raise EngineError(f"expected an Engine with a module in {entry.value}. Received: {engine!r:.200}")
         if engine.name in {known.name for known in engines}:

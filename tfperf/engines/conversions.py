@@ -16,7 +16,7 @@ from tfperf.engines.building import compile_converted
 from tfperf.engines.catalog import Engine, find_engine
 from tfperf.engines.folders import write_proof
 from tfperf.engines.plan import Plan
-from tfperf.errors import EngineError, TfperfError
+from tfperf.errors import EngineError, TfperfError, in_one_line
 from tfperf.exports.servable import Servable
 from tfperf.files import writing_folder_whole
 
@@ -97,8 +97,7 @@ class Conversions:
         except (TfperfError, OSError):
             raise
         except Exception as error:
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise EngineError(f"{plan} cannot take the net '{self._servable.name}': {why}") from error
+            raise EngineError(f"{plan} cannot take the net '{self._servable.name}': {in_one_line(error)}") from error
 
     def known(self, plan: Plan) -> Path | None:
         """What the plan's engine loads, if the cache has it."""

@@ -17,7 +17,7 @@ from tfperf.engines.here import PlanHere
 from tfperf.engines.plan import Plan
 from tfperf.engines.process import EngineProcess, Loaded, Origin, store_arrays
 from tfperf.engines.trial import Status
-from tfperf.errors import TfperfError
+from tfperf.errors import TfperfError, in_one_line
 from tfperf.exports.servable import Servable
 
 __all__ = ["Launcher"]
@@ -95,8 +95,7 @@ class Launcher:
         except TfperfError as error:
             raise TrialError(Status.REFUSED, str(error)) from error
         except Exception as error:  # of the engine's module, which may be another package's
-            why = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            raise TrialError(Status.REFUSED, f"{plan}: {why}") from error
+            raise TrialError(Status.REFUSED, f"{plan}: {in_one_line(error)}") from error
         if folder is None and self._graph_only:
             here = PlanHere(plan, self._servable)
             return here, here.loaded

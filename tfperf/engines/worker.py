@@ -26,7 +26,7 @@ from tfperf.engines.checking import WrongAnswersError, check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.engines.trial import Status
-from tfperf.errors import TfperfError
+from tfperf.errors import TfperfError, in_one_line
 from tfperf.exports.signature import Signature
 from tfperf.files import writing_folder_whole
 from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent, no_collections
@@ -166,7 +166,7 @@ def answer_of(worker: Worker, name: str, arguments: Mapping[str, Any]) -> dict[s
     except (TfperfError, ValueError, OSError) as error:
         return _refusal(Status.REFUSED, str(error))
     except Exception as error:  # whatever an engine raises: it is the answer
-        return _refusal(Status.REFUSED, f"{type(error).__name__}: {str(error)[:300]}")
+        return _refusal(Status.REFUSED, in_one_line(error))
 
 
 def _refusal(status: Status, words: str) -> dict[str, Any]:

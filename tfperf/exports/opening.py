@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from tfperf.errors import ExportError
+from tfperf.errors import ExportError, in_one_line
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.nets import NAMES, get_net
@@ -119,4 +119,4 @@ def _build(module: ModuleType, function: str, model: str) -> Servable:
 def _where(error: Exception) -> str:
     """An error of the user's code in one line, with its place."""
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]} ({last.filename}:{last.lineno})"
+    return f"{in_one_line(error)} ({last.filename}:{last.lineno})"

@@ -15,7 +15,7 @@ from tfperf.engines.checking import TOLERANCES, check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.engines.trial import Trial
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, in_one_line
 from tfperf.exports.arrays import read_arrays
 from tfperf.exports.signature import Signature
 from tfperf.files import writing_folder_whole
@@ -95,6 +95,6 @@ def load_deployed(folder: Path | str) -> Runner:
     except EngineError:
         raise
     except Exception as error:  # whatever an engine says to files that are damaged
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        why = in_one_line(error)
         raise EngineError(f"expected all that tfperf tune --export wrote in {folder}: {why}") from error
     return runner
