@@ -8,8 +8,8 @@
 
 search: the same question is answered twice, each time with an empty cache: by `tune`, and by trying every plan of its
 space, each in a fresh process, started two at a time and measured as `tfperf.measure.measure` does by default. Then the
-plan that `tune` chose and the best few of the exhaustive search are measured in turns, in fresh processes, four times:
-processes of one plan differ by 2 to 3 %, as by their place in memory.
+plan that `tune` chose and the best few of the exhaustive search are measured in turns, a few times, each in fresh
+processes: those of one plan differ, as by their place in memory.
 
 Exit code 0: every choice is within 3 % of the best, in at most a quarter of the time; every speed-up is reached.
 1: not so.

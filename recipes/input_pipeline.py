@@ -2,7 +2,7 @@
 
 Command: python recipes/input_pipeline.py, or tfperf run input_pipeline
 Needs: TensorFlow; real images (tfperf data fashion_mnist); 2 cores, one to read and one to compute; no GPU.
-Time: about 80 s on 2 cores; with --quick about 30 s.
+Time: 2 to 3 minutes on 2 cores; with --quick about 20 s.
 Source: training on large data needs efficient reading and preprocessing. It names no figure.
 Expect: the same PNG files read in eight ways, from a Python generator to a tf.data pipeline that is cached and
     prefetched; reading alone, a training step alone, and both together, which take their sum where one waits for

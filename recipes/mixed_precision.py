@@ -73,8 +73,8 @@ def main(recipe: Recipe) -> None:
     explain(recipe, comparison, [policy for policy in HALVES if policy in compared])
     for policy in slow:
         recipe.fact(f"seconds of a step, too many to train with: {policy}", seconds[policy])
-    far = [far_slower(policy, seconds[policy], seconds["float32"]) for policy in slow]
-    for sentence in (*far, memory, learnt, *lost):
+        recipe.means(far_slower(policy, seconds[policy], seconds["float32"]))
+    for sentence in (memory, learnt, *lost):
         recipe.means(sentence)
     recipe.plot(lambda figure: draw(figure, of_activations, comparison))
 

@@ -2,7 +2,7 @@
 
 Command: python recipes/mnist_mixed_mirrored.py, or tfperf run mnist_mixed_mirrored
 Needs: TensorFlow; real images (tfperf data fashion_mnist); GPUs where there are any, else logical CPU devices.
-Time: about 2 minutes on 2 cores; with --quick about 40 s.
+Time: about 3 minutes on 2 cores; with --quick about 40 s.
 Source: mixed precision and MirroredStrategy together make training faster; a small CNN on MNIST, 10 epochs,
     Adam, on one V100. It names no figure.
 Expect: seconds per epoch and test accuracy with and without each technique, one training step of each side by

@@ -34,11 +34,11 @@ __all__ = [
 BAD_INPUT = 2
 """Exit code after bad input, as POSIX shells and argparse have it."""
 
-MOST_LETTERS = 300
-"""Of what another library's error says."""
-
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell has it: 128 + SIGINT."""
+
+MOST_LETTERS = 300
+"""Of what another library's error says."""
 
 
 class TfperfError(Exception):

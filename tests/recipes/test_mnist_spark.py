@@ -103,7 +103,8 @@ def java_that_says(tmp_path, monkeypatch):
     def java_that_says(words):
         java = tmp_path / "jdk" / "bin" / "java"
         java.parent.mkdir(parents=True)
-        # Written by another process: what a thread of this one starts meanwhile would hold it open, and busy
+        # Written by a process of its own: children that another thread of this one starts would hold the file open,
+        # and what is open for writing cannot be run
         write = ["sh", "-c", 'cat > "$0" && chmod 755 "$0"', str(java)]
         subprocess.run(write, input=f"#!/bin/sh\necho '{words}' >&2\n", text=True, check=True, timeout=60)
         monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))

@@ -95,6 +95,5 @@ def load_deployed(folder: Path | str) -> Runner:
     except EngineError:
         raise
     except Exception as error:  # whatever an engine says to files that are damaged
-        why = in_one_line(error)
-        raise EngineError(f"expected all that tfperf tune --export wrote in {folder}: {why}") from error
+        raise EngineError(f"expected all that tfperf tune --export wrote in {folder}: {in_one_line(error)}") from error
     return runner
