@@ -46,8 +46,9 @@ from tfperf.report.tables import bare_table
 SECONDS = 90.0  # of measuring, for each of the two comparisons of a net
 QUICK_SHARE = 1 / 4
 OURS = "tfperf"
+FILE_WIDTH = 120  # of the tables where no terminal has a width
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else FILE_WIDTH)
 
 
 class Contest(NamedTuple):
@@ -140,7 +141,7 @@ def main(
     try:
         for name in net or NETS:
             for one in contests_on(name, QUICK_SHARE if quick else 1.0):
-                console.print(f"\n{one.title}", markup=False, style="bold")
+                console.print(f"\n{one.title}; tfperf: {one.choice}", markup=False, style="bold")
                 console.print(table(one))
                 found.append(one)
     except TfperfError as error:
@@ -228,7 +229,7 @@ def table(found: Found) -> Table:
     for name in by_time:
         candidate, ratio = found.candidates[name], None if name == OURS else found.ratio(name)
         made.add_row(
-            escape(f"tfperf: {found.choice}" if name == OURS else name),
+            escape(name),
             format_interval(found.comparison[found.measured(name)].interval),
             format_ratio(ratio.interval) if ratio else "",
             ratio.verdict if ratio else "",

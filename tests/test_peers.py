@@ -142,11 +142,11 @@ def test_onnx_runtime_openvino_and_litert_answer_as_keras_does(tmp_path):
 
 def test_the_weights_of_a_net_make_another_answer_alike():
     nets = importlib.import_module("benchmarks.peers.nets")
-    net = nets.build("mobilenet_v2")
+    net = nets.build("MobileNetV2")
     state = np.random.default_rng(1)
     x = state.standard_normal((2, *net.input_shape[1:])).astype("float32")
     answers = np.asarray(net(x, training=False))
-    again = np.asarray(nets.build_alike("mobilenet_v2", nets.weights_of(net))(x, training=False))
+    again = np.asarray(nets.build_alike("MobileNetV2", nets.weights_of(net))(x, training=False))
     np.testing.assert_array_equal(again, answers)
     assert np.abs(answers[0] - answers[1]).max() > 0.02 * np.abs(answers).max()  # else a check of them sees nothing
     norms = [layer for layer in net.layers if isinstance(layer, keras.layers.BatchNormalization)]
@@ -231,4 +231,4 @@ def test_an_unknown_net_is_refused():
     command = [sys.executable, str(SCRIPT), "--net", "resnet50"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"COLUMNS": "200"})
     assert ended.returncode == 2
-    assert "expected one of mlp, mnist_cnn, resnet18, mobilenet_v2. Received: resnet50" in ended.stderr
+    assert "expected one of mlp, mnist_cnn, resnet18, MobileNetV2. Received: resnet50" in ended.stderr

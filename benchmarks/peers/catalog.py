@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 __all__ = ["FLOAT32", "NETS", "PEERS", "PYTHON", "REDUCED", "ROOT", "TOLERANCES", "Peer", "why_not_set_up"]
 
-NETS = ("mlp", "mnist_cnn", "resnet18", "mobilenet_v2")
+NETS = ("mlp", "mnist_cnn", "resnet18", "MobileNetV2")
 """That are compared; the first three are those of `tfperf.get_net`."""
 
 ROOT = Path(__file__).resolve().parents[2]

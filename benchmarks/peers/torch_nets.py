@@ -153,7 +153,7 @@ def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=1e-3)
 
 
-BUILDERS = {"mlp": Mlp, "mnist_cnn": MnistCnn, "resnet18": Resnet18, "mobilenet_v2": MobileNetV2}
+BUILDERS = {"mlp": Mlp, "mnist_cnn": MnistCnn, "resnet18": Resnet18, "MobileNetV2": MobileNetV2}
 
 
 PARAMETERS = {
