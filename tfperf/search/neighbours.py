@@ -293,7 +293,7 @@ class Champions:
         return self._plain_cost_of(kind) / best if 0 < best < float("inf") else 1.0
 
     def _gain_by(self, precision: str) -> float:
-        """What a precision may gain: more than it, or its like, did where it was seen; what bytes may, if it was not."""
+        """What a precision may gain: more than it, or its like, did where seen; what bytes may, if it was not."""
         alike = INTEGERS if precision in INTEGERS else (precision,)
         least = AT_LEAST if self._gains(precision) else GAIN["precision"]
         return max([least, *(MORE * gain for one in alike for gain in self._gains(one))])
