@@ -271,12 +271,16 @@ def test_one_kind_may_gain_twice_as_much_by_integers_as_another():
 
 def test_what_int8_gained_one_kind_counts_for_int8_static_in_another_where_nobody_has_seen_that():
     space = space_of(("litert", "openvino"), (1,), applicable=(), precisions=("float32", "int8", "int8_static"))
-    costs = {("litert", "float32"): 26.0, ("openvino", "float32"): 21.0, ("litert", "int8"): 1.4}
-    costs |= {("litert", "int8_static"): 1.6, ("openvino", "int8_static"): 1.3}
-    _, seen, champions = searched(space, lambda plan: costs.get((plan.engine, plan.precision), 99.0))
+    costs = {("litert", "float32"): 20.0, ("openvino", "float32"): 26.0, ("litert", "int8"): 1.4}
+    costs |= {("litert", "int8_static"): math.inf, ("openvino", "int8_static"): 1.3}
+    _, seen, _ = searched(space, lambda plan: costs.get((plan.engine, plan.precision), 99.0))
     assert min(seen, key=seen.get) == Plan(engine="openvino", precision="int8_static", threads=1)
-    words = champions.why_not(Plan(engine="litert", threads=2), False)
-    assert "would have to be" not in words  # it is a champion of another precision that beats it
+
+
+def test_a_plan_in_float32_is_not_said_to_need_a_gain_by_float32():
+    space = space_of(("litert",), (1,), applicable=(), precisions=("float32", "int8"))
+    _, _, champions = searched(space, lambda plan: 1.0 if plan.precision == "int8" else 20.0)
+    assert "would have to be" not in champions.why_not(Plan(engine="litert", threads=2), False)
 
 
 def test_an_engine_that_does_not_run_is_left_alone_and_the_words_say_so():
