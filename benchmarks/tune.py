@@ -1,9 +1,10 @@
 """Does `tfperf tune` find the best plan, in what part of the time that trying all of them takes, and how fast is it?
 
     python benchmarks/tune.py search                 # beside exhaustive search: hours; leave the machine alone
-    python benchmarks/tune.py search --net mlp       # one net
+    python benchmarks/tune.py search --net mlp       # one net; --net mine.py:build for a model of your own
     python benchmarks/tune.py speed                  # what is gained over what users have: half an hour
     python benchmarks/tune.py search --json figures.json    # go on with the nets that the file lacks
+    python benchmarks/tune.py search --json figures.json --again    # tune anew, beside the exhaustive searches it keeps
     python benchmarks/tune.py search --without float16   # where the machine has only slow loops for it: minutes a plan
 
 search: the same question is answered twice, each time with an empty cache: by `tune`, and by trying every plan of its
@@ -45,10 +46,10 @@ from tfperf.engines.plan import PRECISIONS, Plan, Precision
 from tfperf.engines.process import EngineProcess, Origin
 from tfperf.engines.side_by_side import Examples, checked_trial, measure_in_turns, measured_trial
 from tfperf.engines.transformations import applicable
-from tfperf.engines.trial import Trial, median_seconds
+from tfperf.engines.trial import median_seconds
 from tfperf.exports import open_model
 from tfperf.files import writing_whole
-from tfperf.measure import Comparison, measure
+from tfperf.measure import Comparison, Environment, measure
 from tfperf.measure.words import format_ratio, format_seconds
 from tfperf.search.question import Question
 from tfperf.search.space import Space
@@ -89,67 +90,79 @@ console = Console(highlight=False)
 
 @app.command()
 def search(
-    net: Annotated[str | None, typer.Option(help="Only this one.")] = None,
+    net: Annotated[str | None, typer.Option(help="Only this one, or any MODEL of `tfperf tune`.")] = None,
     tolerance: Annotated[float, typer.Option(help="2e-2 admits bfloat16 and int8, the whole space.")] = 2e-2,
     without: Annotated[Precision | None, typer.Option(help="Neither search tries this one.")] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="Keep the figures; go on with them.")] = None,
+    again: Annotated[bool, typer.Option(help="Tune anew where the file has what every plan took.")] = False,
 ) -> None:
     """Compare the search with trying every plan."""
     figures: dict[str, Any] = json.loads(json_path.read_text()) if json_path and json_path.exists() else {}
     for name in [net] if net else NETS:
         key = f"{name} {tolerance:g}" + (f" without {without}" if without else "")
-        if key not in figures:
-            figures[key] = searched(name, tolerance, [one for one in PRECISIONS if one != without])
+        if again or key not in figures:
+            precisions = [one for one in PRECISIONS if one != without]
+            figures[key] = searched(name, tolerance, precisions, figures.get(key))
             keep(json_path, figures)
         console.print(told_search(key, figures[key]), markup=False)
     raise typer.Exit(0 if all(map(keeps_limits, figures.values())) else 1)
 
 
-def searched(name: str, tolerance: float, precisions: Sequence[Precision]) -> dict[str, Any]:
-    """What the search and exhaustive search found, and how long they took."""
-    model = NETS[name]
+def searched(
+    name: str, tolerance: float, precisions: Sequence[Precision], before: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What the search and exhaustive search found, and how long they took; the latter as it was, if it was before."""
+    model = NETS.get(name, name)
     with tempfile.TemporaryDirectory() as place:
         began = time.monotonic()
         tuned = tune(model, tolerance=tolerance, precisions=precisions, cache=Path(place, "search"), fresh=True)
         seconds = time.monotonic() - began
         tuned.forget()
-        question, chosen = tuned.outcome.question, tuned.best.trial
-        began = time.monotonic()
-        all_trials, plans_in_all = exhaustive(model, question, Path(place, "all"))
-        all_seconds = time.monotonic() - began
-        rivals = sorted(all_trials, key=median_seconds)[:RIVALS]
-        plans = list(dict.fromkeys([chosen.plan, *(trial.plan for trial in rivals)]))
-        rounds = [apart(model, plans, question, Path(place, "all")) for _ in range(APART_ROUNDS)]
+        question, chosen = tuned.outcome.question, tuned.best.trial.plan
+        changes = applicable(open_model(model))
+        space = Space(question, changes)
+        in_all = [*space.defaults, *(plan for plan in space.plans() if space.hopeless(plan.precision) is None)]
+        if before is not None and "every plan" in before:
+            found, in_all_seconds = before["every plan"], before["all_seconds"]
+        else:
+            began = time.monotonic()
+            found = exhaustive(model, question, in_all, Path(place, "all"))
+            in_all_seconds = time.monotonic() - began
+        rivals = sorted(found, key=lambda plan: found[plan])[:RIVALS]
+        plans = list(dict.fromkeys([chosen, *(plan for plan in in_all if str(plan) in rivals)]))
+        rounds = [apart(model, plans, question, Path(place, "search")) for _ in range(APART_ROUNDS)]
     times = {str(plan): [one[plan] for one in rounds] for plan in plans}
     costs = {plan: geometric_mean(seconds) for plan, seconds in times.items()}
     best = min(costs, key=lambda plan: costs[plan])
     looked = [trial for trial in tuned.outcome.trials if trial.status != "not tried"]
     return {
-        "chosen": str(chosen.plan),
+        "chosen": str(chosen),
         "equals": list(tuned.outcome.equals),
         "best": best,
-        "worse": costs[str(chosen.plan)] / costs[best] - 1,
+        "worse": costs[str(chosen)] / costs[best] - 1,
         "seconds": seconds,
-        "all_seconds": all_seconds,
+        "all_seconds": in_all_seconds,
         "looks": len(looked),
-        "plans": plans_in_all,
+        "plans": len(in_all),
         "apart": times,
+        "question": question.model_dump(mode="json"),
+        "applicable": changes,
+        "computes_float16": Environment.here().computes_float16,
+        "looked at": {str(trial.plan): median_seconds(trial) for trial in looked if trial.measurement},
+        "every plan": found,
     }
 
 
-def exhaustive(model: str, question: Question, cache: Path) -> tuple[list[Trial], int]:
-    """Every plan of the space and the defaults, each in its own process: those that ran, and how many there are."""
+def exhaustive(model: str, question: Question, plans: Sequence[Plan], cache: Path) -> dict[str, float]:
+    """Seconds a call of every plan, each in its own process; of those that ran within the tolerance."""
     servable = open_model(model)
-    space = Space(question, applicable(servable))
-    plans = [plan for plan in space.plans() if space.hopeless(plan.precision) is None]
-    plans = [*space.defaults, *plans]
-    random.Random(0).shuffle(plans)
+    plans = random.Random(0).sample(plans, len(plans))
     (batch,) = question.batches
-    found: list[Trial] = []
+    found: dict[str, float] = {}
     measuring = Lock()
     with tempfile.TemporaryDirectory() as scratch:
         examples = Examples.store(Path(scratch), servable, batch)
-        limits = {"deadline": question.trial_seconds, "memory_limit": question.memory_limit}
+        limits: dict[str, Any] = {"deadline": question.trial_seconds, "memory_limit": question.memory_limit}
         with Launcher(servable, Origin(model), Path(scratch), cache=cache, **limits) as launcher:
 
             def tried(plan: Plan) -> None:
@@ -159,7 +172,8 @@ def exhaustive(model: str, question: Question, cache: Path) -> tuple[list[Trial]
                     trial = checked_trial(process, loaded, examples, tolerance=question.tolerance)
                     work = process.work(batch)
                     with measuring, launcher.quiet(process):
-                        found.append(measured_trial(trial, work, measure(work, name=trial.name)))
+                        measured = measured_trial(trial, work, measure(work, name=trial.name))
+                    found[str(plan)] = median_seconds(measured)
                 except TrialError:
                     return
                 finally:
@@ -169,7 +183,7 @@ def exhaustive(model: str, question: Question, cache: Path) -> tuple[list[Trial]
             with ThreadPoolExecutor(2) as pool:
                 for _ in track(pool.map(tried, plans), "every plan", total=len(plans), console=Console(stderr=True)):
                     pass
-    return found, len(plans)
+    return found
 
 
 def apart(model: str, plans: Sequence[Plan], question: Question, cache: Path) -> dict[Plan, float]:
