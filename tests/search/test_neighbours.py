@@ -1,7 +1,11 @@
-"""Which plans are looked at next, for made-up costs over the whole space."""
+"""Which plans are looked at next, for made-up costs over the whole space, and for what plans took on machines."""
 
 import functools
+import json
 import math
+import random
+from pathlib import Path
+from statistics import geometric_mean
 
 import pytest
 from hypothesis import given, settings
@@ -9,9 +13,14 @@ from hypothesis import strategies as st
 
 from tfperf.engines.catalog import ENGINES
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Plan
-from tfperf.search.neighbours import AT_LEAST, BEHIND, Champions
+from tfperf.search.chances import AT_LEAST, BEHIND
+from tfperf.search.neighbours import Champions
 from tfperf.search.question import Question
 from tfperf.search.space import Space
+from tfperf.search.standings import MOST_CONTENDERS, NEAR
+
+RECORDED = Path(__file__).with_name("recorded")
+"""What `benchmarks/tune.py search --json` kept of searches that tried every plan, a file for each machine."""
 
 EVERY = tuple(engine.name for engine in ENGINES)
 SAME_PARTS = ("graph", "xla", "saved_model", "c_api", "litert", "onnx", "openvino")
@@ -135,6 +144,38 @@ def test_it_ends_whatever_the_costs_are(data):
     proposed, _, champions = searched(space, cost)
     check_proposals(space, proposed)
     check_words(space, proposed, champions)
+
+
+def recorded():
+    """The searches of all files, by the names of their nets."""
+    for file in sorted(RECORDED.glob("*.json")):
+        for net, search in json.loads(file.read_text()).items():
+            yield pytest.param(search, id=f"{file.stem}: {net}")
+
+
+@pytest.mark.parametrize("search", list(recorded()))
+def test_what_may_win_is_looked_at_on_machines_that_tried_every_plan(search):
+    """Whatever the order, and though each look is up to a fifth too slow, as beside others on the same processor."""
+    space = Space(
+        Question.model_validate_json(json.dumps(search["question"])),
+        search["applicable"],
+        computes_float16=search["computes_float16"],
+    )
+    took, apart = search["every plan"], {plan: geometric_mean(times) for plan, times in search["apart"].items()}
+    # The machine drifts from the one to the other
+    drift = geometric_mean(took[plan] / apart[plan] for plan in apart if plan in took)
+    took = took | {plan: drift * seconds for plan, seconds in apart.items()}
+    best = drift * min(apart.values())
+    for seed in range(10):
+        chance = random.Random(seed)
+        proposed, seen, _ = searched_in_lanes(
+            space, lambda plan, chance=chance: took.get(str(plan), math.inf) * chance.uniform(1, 1.2), chance.randrange
+        )
+        check_proposals(space, proposed)
+        ranked = sorted(seen, key=seen.get)[:MOST_CONTENDERS]
+        contenders = [plan for plan in ranked if seen[plan] <= NEAR * seen[ranked[0]]]
+        assert min(took[str(plan)] for plan in contenders) <= 1.03 * best
+        assert len(proposed) < search["plans"] / 4
 
 
 def test_after_the_probes_comes_an_engine_of_each_kind_with_the_threads_that_suit():
