@@ -129,7 +129,7 @@ def test_whatever_others_do_the_same_one_wins_and_no_process_is_left(search, pla
 
 
 def test_one_that_is_three_percent_slower_never_wins_a_final(dense, planted, asked, tmp_path):
-    """Twenty finals of processes that are kept."""
+    """Twenty finals of processes that are kept; each has several turns, of which a busy machine leaves some alone."""
     servable, origin, cache = dense
     with Launcher(servable, origin, tmp_path, cache=cache) as launcher:
         examples, runs = Examples.store(tmp_path, servable, 1), []
@@ -138,7 +138,7 @@ def test_one_that_is_three_percent_slower_never_wins_a_final(dense, planted, ask
             runs.append((checked_trial(process, loaded, examples), process.work(1)))
         wins = []
         for _ in range(20):
-            trials, comparison = measure_in_turns(runs, 0.3)
+            trials, comparison = measure_in_turns(runs, 2.0)
             wins.append(winner_of({trial.name: trial for trial in trials}, asked(), comparison, None)[0])
     assert "slower, 1 thread, batch 1" not in wins
 

@@ -1,11 +1,11 @@
 """Who has won, and who cannot be told apart from the winner."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfperf.engines.trial import Trial, median_seconds
 from tfperf.measure import Comparison
-from tfperf.search.objectives import BANDS, cost, costs_in, told_faster, within_limits
+from tfperf.search.objectives import BANDS, cost, costs_in, told_faster, undisturbed, within_limits
 from tfperf.search.question import Question
 
 __all__ = ["winner_of"]
@@ -20,7 +20,8 @@ def winner_of(
     """The best in the first objective, within the limits, and those that cannot be told apart from it.
 
     Where the finalists were measured in two rounds, each in its own processes, both count alike: a process may
-    be lucky with its place in memory.
+    be lucky with its place in memory. Of those that cannot be told apart from the one that is ahead, the winner is the
+    one whose undisturbed calls are fastest: a busy machine makes ratios wrong by more than these.
 
     Args:
         trials: by name, as first looked at.
@@ -48,13 +49,20 @@ def winner_of(
         return min(costs, key=lambda name: (costs[name], median_seconds(trials[name]), name)), ()
     confirmed = [name for name in costs if all(name in costs_in(one) for one in rounds)] or list(costs)
     anchor = min(confirmed, key=lambda name: costs[name])
-    best = max(confirmed, key=lambda name: _mean_log_ratio(rounds, anchor, name))
-    equals = tuple(
+    ahead = max(confirmed, key=lambda name: _mean_log_ratio(rounds, anchor, name))
+    near = [ahead, *_not_told_apart(rounds, ahead, confirmed)]
+    batches = {name: trials[name].batch for name in near}
+    best = min(near, key=lambda name: _mean_log_undisturbed(rounds, ahead, name, batches))
+    return best, tuple(_not_told_apart(rounds, best, costs))
+
+
+def _not_told_apart(rounds: Sequence[Comparison], best: str, names: Iterable[str]) -> list[str]:
+    """Those of which not every round says that they are slower than the best."""
+    return [
         name
-        for name in costs
+        for name in names
         if name != best and not all(told_faster(one, best, name) for one in _of_both(rounds, best, name))
-    )
-    return best, equals
+    ]
 
 
 def _mean_log_ratio(rounds: Sequence[Comparison], anchor: str, name: str) -> float:
@@ -62,6 +70,15 @@ def _mean_log_ratio(rounds: Sequence[Comparison], anchor: str, name: str) -> flo
     if name == anchor:
         return 0.0
     logs = [math.log(one.ratio(anchor, name).estimate) for one in _of_both(rounds, anchor, name)]
+    return sum(logs) / len(logs)
+
+
+def _mean_log_undisturbed(rounds: Sequence[Comparison], anchor: str, name: str, batches: Mapping[str, int]) -> float:
+    """How much slower than the anchor for each example, on average over the rounds, where nothing disturbed either."""
+    logs = [
+        math.log(undisturbed(one[name]) / batches[name] / (undisturbed(one[anchor]) / batches[anchor]))
+        for one in _of_both(rounds, anchor, name)
+    ]
     return sum(logs) / len(logs)
 
 

@@ -5,11 +5,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tfperf.engines.trial import Status, Trial
-from tfperf.measure import Comparison, Ratio, Verdict
+from tfperf.measure import Comparison, Measurement, Ratio, Verdict
 from tfperf.measure.comparison import paired
 from tfperf.search.question import Objective, Question
 
-__all__ = ["BANDS", "cost", "costs_in", "pareto_front", "per_example", "within_limits"]
+__all__ = ["BANDS", "cost", "costs_in", "pareto_front", "per_example", "told_faster", "undisturbed", "within_limits"]
+
+UNDISTURBED = 20
+"""Percentile of its samples by which a plan is judged: what disturbs one and not the next only adds to times."""
 
 BANDS: Mapping[Objective, float] = {"latency": 0.0, "throughput": 0.0, "size": 0.01, "memory": 0.05}
 """Share by which two plans may differ and still count as equal in an objective, before times decide. Times bring
@@ -35,6 +38,11 @@ def cost(trial: Trial, objective: Objective, seconds: float | None = None) -> fl
 def costs_in(comparison: Comparison | None) -> dict[str, float]:
     """Seconds of a call, by name, as a comparison found them."""
     return {one.name: one.median for one in comparison.measurements} if comparison else {}
+
+
+def undisturbed(measurement: Measurement) -> float:
+    """Seconds of a call that nothing came between: a low percentile of the samples."""
+    return float(np.percentile(measurement.samples, UNDISTURBED))
 
 
 def within_limits(trial: Trial, question: Question, seconds: float | None = None) -> bool:

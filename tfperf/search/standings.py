@@ -2,19 +2,14 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-import numpy as np
-
 from tfperf.engines.plan import Plan
 from tfperf.engines.trial import Status, Trial, median_seconds
-from tfperf.measure import Comparison, Measurement
+from tfperf.measure import Comparison
 from tfperf.search.judging import winner_of
-from tfperf.search.objectives import cost, costs_in, pareto_front, within_limits
+from tfperf.search.objectives import cost, costs_in, pareto_front, undisturbed, within_limits
 from tfperf.search.question import Question
 
 __all__ = ["FINALISTS", "MOST_CONTENDERS", "Standings"]
-
-UNDISTURBED = 20
-"""Percentile of its samples by which a look is judged: what disturbs one look and not the next only adds to times."""
 
 NEAR = 1.6
 """A plan whose look ends that near to the best one's may be the best: looks are short, apart in time, and a neighbour
@@ -61,7 +56,7 @@ class Standings:
 
     def note_round(self, found: Comparison) -> None:
         """What was measured in turns before the final is better known than from its look."""
-        self._in_turns = {one.name: _undisturbed(one) for one in found.measurements}
+        self._in_turns = {one.name: undisturbed(one) for one in found.measurements}
 
     def winner(self) -> tuple[str | None, tuple[str, ...]]:
         """The best, and those that cannot be told apart from it; before the final, the best look."""
@@ -112,7 +107,7 @@ class Standings:
         trial = self.trials[name]
         if not within_limits(trial, self._question) or trial.measurement is None:
             return float("inf")
-        seconds = self._in_turns.get(name) or _undisturbed(trial.measurement)
+        seconds = self._in_turns.get(name) or undisturbed(trial.measurement)
         return cost(trial, self._question.objectives[0], seconds)
 
     def cost_of(self, plan: Plan) -> float:
@@ -149,7 +144,3 @@ class Standings:
 
     def _names_of(self, plan: Plan) -> list[str]:
         return [name for name, trial in self.trials.items() if trial.plan == plan]
-
-
-def _undisturbed(measurement: Measurement) -> float:
-    return float(np.percentile(measurement.samples, UNDISTURBED))
