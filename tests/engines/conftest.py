@@ -110,7 +110,15 @@ def shift():
     return keras.Sequential([keras.Input((300,)), Shift(), keras.layers.Dense(4)], name="shift")
 
 
-BUILDERS = {build.__name__: build for build in (cnn, two, lists, subclass, mixed, signs, shift)}
+def recurrent():
+    """Loops over time."""
+    import keras
+
+    hidden = [keras.layers.LSTM(8, return_sequences=True), keras.layers.GRU(6)]
+    return keras.Sequential([keras.Input((5, 3), name="series"), *hidden, keras.layers.Dense(4)], name="recurrent")
+
+
+BUILDERS = {build.__name__: build for build in (cnn, two, lists, subclass, mixed, signs, shift, recurrent)}
 
 
 @pytest.fixture(scope="session")

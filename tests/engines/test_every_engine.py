@@ -43,6 +43,39 @@ def test_its_answers_are_the_nets_at_any_batch(engine, net, servable_of, cache):
             assert len(arrays[0]) == batch
 
 
+@pytest.mark.parametrize("engine", [name for name in NAMES if name != "litert"])
+def test_a_net_that_loops_over_time_is_run_at_any_batch(engine, servable_of, cache):
+    servable = servable_of("recurrent")
+    with build(servable, Plan(engine=engine), cache=cache) as runner:
+        for batch in (1, 7):
+            arrays = servable.signature.random_inputs(batch, seed=batch)
+            assert check_runner(runner, arrays, servable.reference(arrays)).relative_error <= 1e-4
+
+
+def test_litert_runs_it_at_a_fixed_batch_only(servable_of, cache):
+    servable = servable_of("recurrent")
+    with pytest.raises(EngineError, match="cannot take the net 'recurrent': ConverterError"):
+        build(servable, Plan(engine="litert"), cache=cache)
+    with build(servable, Plan(engine="litert", batch=3, transformations=("fixed_batch",)), cache=cache) as runner:
+        arrays = servable.signature.random_inputs(3)
+        assert check_runner(runner, arrays, servable.reference(arrays)).relative_error <= 1e-4
+
+
+def test_predict_says_that_it_passes_one_argument(cache):
+    import keras
+
+    from tfperf.exports.servable import Servable
+
+    class Sum(keras.Model):
+        def call(self, left, right):
+            return left + right
+
+    ones = np.ones((2, 3), "float32")
+    servable = Servable.from_net(Sum(name="sum"), (ones, ones))
+    with pytest.raises(EngineError, match=r"^predict passes one argument to a net's call. 'sum' takes 2$"):
+        build(servable, Plan(engine="predict"), cache=cache)
+
+
 @pytest.mark.parametrize(("engine", "precision"), LOWER)
 def test_lower_precisions_agree_within_their_tolerances(engine, precision, servable_of, cache):
     servable = servable_of("cnn")

@@ -153,6 +153,22 @@ def recorded():
             yield pytest.param(search, id=f"{file.stem}: {net}")
 
 
+def test_an_engine_that_takes_the_net_for_one_batch_only_is_tried_with_that():
+    space = space_of(["xla_aot", "litert"], threads=(1, 2))
+
+    def cost(plan):
+        if plan.engine == "litert" and "fixed_batch" not in plan.transformations:
+            return math.inf  # as its converter refuses loops over time
+        return {"litert": 1.2}.get(plan.engine, 1.0) * {"int8": 0.5}.get(plan.precision, 1.0) / (plan.threads or 0.01)
+
+    proposed, _, champions = searched(space, cost)
+    check_proposals(space, proposed)
+    check_words(space, proposed, champions)
+    assert min(proposed, key=cost) == Plan(
+        engine="litert", precision="int8", threads=2, batch=1, transformations=("fixed_batch",)
+    )
+
+
 @pytest.mark.parametrize("search", list(recorded()))
 def test_what_may_win_is_looked_at_on_machines_that_tried_every_plan(search):
     """Whatever the order, and though each look is up to a fifth too slow, as beside others on the same processor."""
@@ -327,7 +343,9 @@ def test_a_plan_in_float32_is_not_said_to_need_a_gain_by_float32():
 def test_an_engine_that_does_not_run_is_left_alone_and_the_words_say_so():
     space = space_of(("litert", "onnx"), (1,))
     proposed, _, champions = searched(space, lambda plan: math.inf if plan.engine == "onnx" else 1.0)
-    assert [plan for plan in proposed if plan.engine == "onnx"] == [Plan(engine="onnx", threads=1)]
+    plain = Plan(engine="onnx", threads=1)
+    of_one_batch = plain.model_copy(update={"batch": 1, "transformations": ("fixed_batch",)})
+    assert [plan for plan in proposed if plan.engine == "onnx"] == [plain, of_one_batch]
     words = champions.why_not(Plan(engine="onnx", precision="int8", threads=1), False)
     assert words == "no engine with the kernels of onnx runs this net"
 

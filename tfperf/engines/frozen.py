@@ -18,28 +18,16 @@ from tfperf.exports.freezing import with_constants
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 
-__all__ = ["convert", "freeze", "load"]
+__all__ = ["convert", "load"]
 
 GRAPH = "graph.pb"
-
-
-def freeze(servable: Servable, batch: int | None = None) -> tuple[Any, list[str]]:
-    """The servable's graph with its variables as constants: a concrete function, and the names of its outputs in order.
-
-    Args:
-        batch: None: any.
-
-    Raises:
-        EngineError: some of what it uses, as a lookup table, cannot be a constant.
-    """
-    traced = servable.trace(batch)
-    return with_constants(traced), sorted(traced.structured_outputs)
 
 
 def convert(servable: Servable, plan: Plan, _examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
     """Write the graph in the plan's precision, transformed, and which of its tensors are the inputs and outputs."""
     variant = servable.variant(plan.precision, plan.transformations)
-    frozen, names = freeze(variant)
+    traced = variant.trace()
+    frozen, names = with_constants(traced), sorted(traced.structured_outputs)
     definition = frozen.graph.as_graph_def()
     tensors = {f"inputs/{tensor.op.name}": tensor.name for tensor in frozen.inputs}
     tensors |= {f"outputs/{name}": tensor.name for name, tensor in zip(names, frozen.outputs, strict=True)}

@@ -55,11 +55,14 @@ def write_onnx(servable: "Servable", file: Path, batch: int | None = None) -> No
     import tensorflow as tf
     import tf2onnx
 
-    from tfperf.engines.frozen import freeze
+    from tfperf.exports.freezing import with_constants
 
     forms = servable.signature.inputs
     specs = [tf.TensorSpec(form.with_batch(batch), form.dtype, name=form.name) for form in forms]
-    frozen, names = freeze(servable, batch)  # tf2onnx itself takes constants of layers for inputs
+    traced = servable.trace(batch)
+    names = sorted(traced.structured_outputs)
+    # tf2onnx itself takes constants of layers for inputs, and cannot read loops that were lowered
+    frozen = with_constants(traced, lower_control_flow=False)
 
     def positional(*tensors: tf.Tensor) -> dict[str, tf.Tensor]:
         named = servable.named(tensors)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from tfperf.engines.catalog import Engine
-from tfperf.engines.plan import Plan
+from tfperf.engines.plan import Plan, Transformation
 from tfperf.search.space import Space
 
-__all__ = ["IN_PYTHON", "Kinds", "kind_of"]
+__all__ = ["FIXED_BATCH", "IN_PYTHON", "Kinds", "kind_of"]
 
 KERNELS: Mapping[str, str] = {
     "predict": "TensorFlow",
@@ -22,6 +22,9 @@ KERNELS: Mapping[str, str] = {
 
 FIRST_OF_KIND = ("frozen", "xla_aot", "saved_model", "xla", "graph", "c_api")
 """Of engines with the same kernels, the one that is looked at for all: the leanest calls come first."""
+
+FIXED_BATCH: tuple[Transformation, ...] = ("fixed_batch",)
+"""Without it some converters refuse nets that others take, as LiteRT's those with loops over time."""
 
 IN_PYTHON = ("predict", "eager")
 """Engines that spend their time in Python, where threads change nothing; the defaults have them."""
@@ -95,14 +98,16 @@ class Kinds:
         return self.plain_cost_of(kind, threads) / best if best < float("inf") else float("inf")
 
     def plain_cost(self, engine: str, threads: int | None = None) -> float:
-        """The least of an engine without precision or transformations changed."""
+        """The least of an engine with no precision or transformation changed; of a fixed batch, if it needs that."""
         first = {one.name: self._space.precisions(one)[:1] for one in self._space.engines}
         plans = [
             plan
             for plan in self._with_threads(threads)
-            if plan.engine == engine and not plan.transformations and (plan.precision,) == first[engine]
+            if plan.engine == engine and (plan.precision,) == first[engine] and self.cost_of(plan) < float("inf")
         ]
-        return min(map(self.cost_of, plans), default=float("inf"))
+        unchanged = [plan for plan in plans if not plan.transformations]
+        fixed = [plan for plan in plans if plan.transformations == FIXED_BATCH]
+        return min(map(self.cost_of, unchanged or fixed), default=float("inf"))
 
     def plain_cost_of(self, kind: str, threads: int | None = None) -> float:
         """The same of all engines of a kind."""

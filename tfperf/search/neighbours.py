@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from tfperf.engines.catalog import Engine, find_engine
 from tfperf.engines.plan import Plan
 from tfperf.search.chances import PARTS, SIBLING, Chances
-from tfperf.search.kinds import Kinds, kind_of
+from tfperf.search.kinds import FIXED_BATCH, Kinds, kind_of
 from tfperf.search.space import Space
 
 __all__ = ["Champions"]
@@ -60,13 +60,18 @@ class Champions:
         return self._chances.why_not(plan, out_of_time)
 
     def _firsts_of_kinds(self, busy: Collection[str]) -> Iterator[Plan]:
-        """For each kind that nothing is known to run of, the first engine that was not tried."""
+        """For each kind that nothing is known to run of, the first engine that was not tried, or not with one batch."""
         threads, tried = self._best_threads(), self._kinds.tried_engines()
         for kind in self._kinds:
             if kind not in busy and self._kinds.champion(kind) is None:
-                left = [engine for engine in self._kinds.engines(kind) if engine.name not in tried]
-                if left:
-                    yield self._plain(left[0], threads)
+                engines = self._kinds.engines(kind)
+                left = [self._plain(engine, threads) for engine in engines if engine.name not in tried]
+                left += [
+                    _with(self._plain(engine, threads), transformations=FIXED_BATCH, batch=self._middle())
+                    for engine in engines
+                    if FIXED_BATCH in self._space.transformations(engine)
+                ]
+                yield from left[:1]
 
     def _changes(self, kind: str, part: str) -> Iterator[Plan]:
         """The best of a kind, and those as near to the best of all, with another setting of one part."""
