@@ -59,6 +59,77 @@ def test_each_form_is_opened(code, tmp_path):
     assert open_model(str(folder)).name == "exported"
 
 
+TYPES = """
+import keras
+import numpy as np
+
+class Ids(keras.Model):
+    def __init__(self):
+        super().__init__(name="ids")
+        self.embed, self.dense = keras.layers.Embedding(9, 2), keras.layers.Dense(2)
+    def call(self, ids, floats=None, training=False):
+        return keras.ops.concatenate([self.embed(ids)[:, 0], self.dense(floats)], 1)
+
+class Nest(Ids):
+    def call(self, inputs):
+        return {"out": super().call(inputs["ids"], inputs["floats"])}
+
+def arrays():
+    net = Ids()
+    net(np.zeros((1, 3), "int64"), floats=np.zeros((1, 4)), training=False)
+    return net
+def arrays_in_another_order():
+    net = Ids()
+    net(floats=np.zeros((1, 4)), ids=np.zeros((1, 3), "int64"))
+    return net
+def symbols():
+    net = Nest()
+    net({"ids": keras.Input((3,), dtype="int32"), "floats": keras.Input((4,))})
+    return net
+def inside_another():
+    inner = Nest()
+    nest = {"ids": keras.Input((3,), dtype="uint8", name="ids"), "floats": keras.Input((4,), name="floats")}
+    inner.name = "inner"
+    return keras.Model(nest, inner(nest))
+def one():
+    class One(keras.Model):
+        def call(self, mask):
+            return keras.ops.cast(mask, "float32")
+    net = One()
+    net(np.zeros((1, 3), bool))
+    return net
+def fails_once():
+    net = Ids()
+    try:
+        net("text")
+    except Exception:
+        pass
+    return arrays()
+early = arrays()
+"""
+
+
+@pytest.mark.parametrize(
+    ("builder", "expected"),
+    [
+        ("arrays", {"ids": "int64", "floats": "float32"}),
+        ("arrays_in_another_order", {"ids": "int64", "floats": "float32"}),
+        ("symbols", {"floats": "float32", "ids": "int32"}),
+        ("inside_another", {"floats": "float32", "ids": "uint8"}),
+        ("fails_once", {"ids": "int64", "floats": "float32"}),
+        ("early", {"ids": "int64", "floats": "float32"}),
+        ("one", {"inputs": "bool"}),
+    ],
+)
+def test_the_inputs_of_a_subclass_are_those_that_its_code_called_it_with(tmp_path, builder, expected):
+    (tmp_path / "types_of_user.py").write_text(TYPES)
+    servable = open_model(f"{tmp_path / 'types_of_user.py'}:{builder}")
+    assert {form.name: form.dtype for form in servable.signature.inputs} == expected
+    (answer,) = servable.reference(servable.signature.random_inputs(2))
+    assert len(answer) == 2
+    assert "__call__" not in vars(keras.Model)
+
+
 def test_a_seed_makes_the_same_net():
     x = np.ones((1, 512), "float32")
     first, again, other = (open_model("mlp", seed=seed).reference([x])[0] for seed in (1, 1, 2))

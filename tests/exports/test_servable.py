@@ -64,6 +64,38 @@ def test_a_subclass_needs_an_example_or_a_call(pair):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
+class Apart(keras.Model):
+    """A subclass whose call takes two arguments."""
+
+    def __init__(self):
+        super().__init__(name="apart")
+        self.embed, self.dense = keras.layers.Embedding(20, 4), keras.layers.Dense(4)
+
+    def call(self, ids, features, training=False):
+        return self.embed(ids)[:, 0] * self.dense(features)
+
+
+@pytest.mark.parametrize("given", [tuple, lambda arrays: dict(zip(("ids", "features"), arrays, strict=True))])
+def test_a_call_may_take_several_arguments(given):
+    arrays = np.arange(6).reshape(2, 3), np.linspace(0, 1, 10, dtype="float32").reshape(2, 5)
+    net = Apart()
+    servable = Servable.from_net(net, given(arrays))
+    assert [(form.name, form.dtype, form.shape) for form in servable.signature.inputs] == [
+        ("ids", "int64", (None, 3)),
+        ("features", "float32", (None, 5)),
+    ]
+    np.testing.assert_allclose(servable.reference(arrays)[0], net(*arrays), rtol=1e-6)
+
+
+def test_a_pair_for_one_argument_stays_one():
+    class Total(keras.Model):
+        def call(self, both, training=False):
+            return both[0] + both[1]
+
+    servable = Servable.from_net(Total(), (np.ones((2, 3), "float32"), np.ones((2, 3), "float32")))
+    assert len(servable.pack(servable.signature.inputs)) == 1
+
+
 def test_preprocessing_and_softmax_are_part_of_it(small):
     scale = keras.Sequential([keras.Input((5,), dtype="uint8", name="bytes"), keras.layers.Rescaling(1 / 255)])
     servable = Servable.from_net(small).with_softmax().after(Servable.from_net(scale))

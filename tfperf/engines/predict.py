@@ -9,6 +9,7 @@ from tfperf.engines.eager import in_policy, net_of, prove_policy
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
 from tfperf.engines.tensorflow_threads import use_threads
+from tfperf.errors import EngineError
 from tfperf.exports.servable import Servable
 
 __all__ = ["build"]
@@ -18,6 +19,8 @@ def build(servable: Servable, plan: Plan) -> Runner:
     """Call `predict` with the whole batch at once, silently."""
     threads = use_threads(plan.threads)
     net, pack = net_of(servable, plan), servable.pack
+    if (number := len(pack(servable.signature.inputs))) > 1:
+        raise EngineError(f"predict passes one argument to a net's call. '{servable.name}' takes {number}")
     traced = None
 
     def run(*arrays: Any) -> Arrays:

@@ -11,6 +11,7 @@ from typing import Any
 import keras
 
 from tfperf.errors import ExportError, in_one_line
+from tfperf.exports.net_arguments import recording_first_calls
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.nets import NAMES, get_net
@@ -26,7 +27,7 @@ def open_model(model: str, *, signature: str | None = None, seed: int = 0) -> Se
 
     Args:
         model: one of `FORMS`. A callable takes nothing and returns a `keras.Model`, or a pair of one and example inputs
-            for it, which nets need whose inputs Keras does not know.
+            for it, which subclasses need that it does not call itself.
         signature: of a SavedModel; None: "serving_default".
         seed: of the weights of a net by name.
 
@@ -46,8 +47,10 @@ def open_model(model: str, *, signature: str | None = None, seed: int = 0) -> Se
     place, colon, function = model.rpartition(":")
     if not colon or not place or not function:
         raise ExportError(f"expected {FORMS}. Received: {model}" + ("" if path.exists() else ", which does not exist"))
-    module = _load_file(Path(place)) if place.endswith(".py") else _import(place)
-    return _build(module, function, model)
+    with recording_first_calls() as first_calls:
+        module = _load_file(Path(place)) if place.endswith(".py") else _import(place)
+        net, example = _build(module, function, model)
+    return Servable.from_net(net, example, called_with=first_calls.get(net, ()))
 
 
 def _name_of(folder: Path) -> str:
@@ -97,7 +100,8 @@ def _import(name: str) -> ModuleType:
         raise ExportError(f"module {name} fails: {_where(error)}") from error
 
 
-def _build(module: ModuleType, function: str, model: str) -> Servable:
+def _build(module: ModuleType, function: str, model: str) -> tuple[keras.Model, Any]:
+    """What the user's function makes: the net and, or None, example inputs."""
     try:
         build = getattr(module, function)
     except AttributeError as error:
@@ -113,7 +117,7 @@ def _build(module: ModuleType, function: str, model: str) -> Servable:
         raise ExportError(
             f"expected {model} to return a keras.Model, or one with example inputs. Received: {type(net).__name__}"
         )
-    return Servable.from_net(net, example)
+    return net, example
 
 
 def _where(error: Exception) -> str:

@@ -16,6 +16,7 @@ from tfperf.errors import EngineError, ExportError
 from tfperf.exports.batch_norm import BatchNorms, Calls, calling, find_batch_norms, fold, fuse
 from tfperf.exports.freezing import with_constants
 from tfperf.exports.layer_policies import computing_in
+from tfperf.exports.net_arguments import arguments_from, specs_of_call
 from tfperf.exports.signature import SIGNATURE_NAME, Signature, TensorForm, flat_arrays
 
 __all__ = ["Servable"]
@@ -59,14 +60,18 @@ class Servable:
         self._keeps = keeps
 
     @classmethod
-    def from_net(cls, net: keras.Model, example: Any = None, name: str | None = None) -> "Servable":
+    def from_net(
+        cls, net: keras.Model, example: Any = None, name: str | None = None, called_with: Sequence[Any] = ()
+    ) -> "Servable":
         """Take a Keras model: functional, sequential, or a subclass.
 
         Args:
             net: any number of inputs and outputs, in lists, tuples and dictionaries.
             example: what the net is called with, with a batch in front: for a subclass whose inputs are not all
-                of the type that Keras assumes (float32), or that was never called.
+                of the type that Keras assumes (float32), or that was never called. For a call with several
+                arguments a tuple of them, or a dictionary by their names.
             name: None: the net's.
+            called_with: positional arguments of a subclass's first call, as nests of `keras.InputSpec`, where known.
 
         Raises:
             ExportError: the net is not on TensorFlow, has never been called, or cannot be traced.
@@ -76,7 +81,7 @@ class Servable:
             raise TypeError(f"expected a keras.Model. Received: {type(net).__name__}")
         if keras.backend.backend() != "tensorflow":
             raise ExportError(f"expected Keras on TensorFlow, it is on {keras.backend.backend()}; set KERAS_BACKEND")
-        places = _places(net, example)
+        places = _places(net, example, called_with)
         leaves = flat_arrays(places, _input_names(places))
         names = _distinct([leaf_name for leaf_name, _ in leaves])
         inputs = tuple(
@@ -326,13 +331,15 @@ def _call_of(
     return call
 
 
-def _places(net: keras.Model, example: Any) -> list[Any]:
+def _places(net: keras.Model, example: Any, called_with: Sequence[Any]) -> list[Any]:
     """The positional arguments of the net's call: nests of what has a shape and a dtype."""
     if example is not None:
-        arrays = keras.tree.map_structure(np.asarray, example)
+        arguments = keras.tree.map_structure(np.asarray, arguments_from(net, example))
         if not net.built or not getattr(net, "_called", True):
-            net(keras.tree.map_structure(tf.constant, arrays), training=False)
-        return [arrays]
+            net(*keras.tree.map_structure(tf.constant, arguments), training=False)
+        return specs_of_call(net, tuple(arguments), {}) if len(arguments) > 1 else arguments
+    if called_with and not getattr(net, "inputs", None):
+        return list(called_with)
     try:
         return list(get_input_signature(net))
     except ValueError as error:
