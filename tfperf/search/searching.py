@@ -46,7 +46,7 @@ LOOK_PRECISION = 0.03
 ROUND_SECONDS = 0.5
 """Of measuring for each plan before the final; their processes are kept until then."""
 
-FINAL_SECONDS = 6.0
+FINAL_SECONDS = 5.0
 """Of measuring for all finalists together, and again for all that are confirmed, at most; unless a round is long, or
 the search was."""
 
@@ -57,7 +57,7 @@ apart, and a search that took longer can afford it."""
 FINAL_ROUNDS = 25
 """In which every finalist has a turn, where their calls are long."""
 
-LONGEST_FINAL = 5
+LONGEST_FINAL = 6
 """Times FINAL_SECONDS, after which a final ends whatever it knows."""
 
 CONFIRMED = 3
