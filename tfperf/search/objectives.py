@@ -11,7 +11,7 @@ from tfperf.search.question import Objective, Question
 
 __all__ = ["BANDS", "cost", "costs_in", "pareto_front", "per_example", "told_faster", "undisturbed", "within_limits"]
 
-UNDISTURBED = 20
+UNDISTURBED = 10
 """Percentile of its samples by which a plan is judged: what disturbs one and not the next only adds to times."""
 
 BANDS: Mapping[Objective, float] = {"latency": 0.0, "throughput": 0.0, "size": 0.01, "memory": 0.05}
