@@ -73,9 +73,16 @@ def test_too_noisy_is_not_told_apart(asked, trials, compared):
     assert {best, *equals} == set(named("onnx", "litert"))
 
 
-def test_of_those_that_noise_keeps_from_being_told_apart_the_undisturbed_calls_decide(asked, trials, measured):
-    """Most turns of the faster one were disturbed, as by neighbours on the same processor: its median is higher."""
-    samples = {"onnx": [1.00e-3, 2.1e-3, 1.00e-3, 2.2e-3, 1.9e-3, 1.00e-3, 2.0e-3], "litert": [1.03e-3] * 7}
+@pytest.mark.parametrize(
+    ("disturbed", "winner"),
+    [
+        (1.08e-3, "onnx"),  # as by neighbours on the same processor
+        (2.08e-3, "litert"),  # as by threads that wake on one processor
+    ],
+)
+def test_of_those_that_cannot_be_told_apart_the_best_in_both_ratios_wins(asked, trials, measured, disturbed, winner):
+    """Most turns of one were disturbed, so that its median is higher, and its undisturbed calls are faster."""
+    samples = {"onnx": [disturbed, disturbed, 1e-3, disturbed, disturbed, 1e-3, disturbed], "litert": [1.05e-3] * 7}
     taken = {f"{engine}, batch 1": times for engine, times in samples.items()}
     final = Comparison(
         measurements=tuple(measured(name, seconds) for name, seconds in taken.items()),
@@ -86,10 +93,11 @@ def test_of_those_that_noise_keeps_from_being_told_apart_the_undisturbed_calls_d
     )
     assert final.ratio(*taken).estimate > 1  # litert is ahead
     assert final.ratio(*taken).verdict is not Verdict.FASTER
+    (other,) = samples.keys() - {winner}
     for confirmation in (None, final):
         assert winner_of(trials(onnx=1e-3, litert=1e-3), asked(), final, confirmation) == (
-            "onnx, batch 1",
-            named("litert"),
+            f"{winner}, batch 1",
+            named(other),
         )
 
 

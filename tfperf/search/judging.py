@@ -21,7 +21,8 @@ def winner_of(
 
     Where the finalists were measured in two rounds, each in its own processes, both count alike: a process may
     be lucky with its place in memory. Of those that cannot be told apart from the one that is ahead, the winner is the
-    one whose undisturbed calls are fastest: a busy machine makes ratios wrong by more than these.
+    best by its ratio times that of its undisturbed calls. A busy machine makes the former wrong by more; the latter
+    alone would not see that threads of its own are slow at times.
 
     Args:
         trials: by name, as first looked at.
@@ -52,7 +53,11 @@ def winner_of(
     ahead = max(confirmed, key=lambda name: _mean_log_ratio(rounds, anchor, name))
     near = [ahead, *_not_told_apart(rounds, ahead, confirmed)]
     batches = {name: trials[name].batch for name in near}
-    best = min(near, key=lambda name: _mean_log_undisturbed(rounds, ahead, name, batches))
+
+    def gain(name: str) -> float:
+        return _mean_log_ratio(rounds, ahead, name) - _mean_log_undisturbed(rounds, ahead, name, batches)
+
+    best = max(near, key=gain)
     return best, tuple(_not_told_apart(rounds, best, costs))
 
 
