@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tfperf.errors import EngineError
+from tfperf.exports import open_model
 from tfperf.measure import Comparison, Doubt, Stop, check_agreement
 from tfperf.measure.comparison import paired
 from tfperf.measure.sampling import TimesItself
@@ -151,6 +152,14 @@ def test_the_weights_of_a_net_make_another_answer_alike():
     assert np.abs(answers[0] - answers[1]).max() > 0.02 * np.abs(answers).max()  # else a check of them sees nothing
     norms = [layer for layer in net.layers if isinstance(layer, keras.layers.BatchNormalization)]
     assert {layer.momentum for layer in norms} == {0.999}
+
+
+def test_tfperf_opens_the_net_that_the_peers_get():
+    nets = importlib.import_module("benchmarks.peers.nets")
+    for name in importlib.import_module("benchmarks.peers.catalog").NETS:
+        opened, built = open_model(nets.model_of(name)).net, nets.build(name)
+        for ours, theirs in zip(opened.get_weights(), built.get_weights(), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def test_every_peer_has_a_name_of_its_own_and_a_module():

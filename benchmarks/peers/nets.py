@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tfperf.nets import NAMES, get_net
 
-__all__ = ["build", "build_alike", "efficientnet_b0", "mobilenet_v2", "resnet50", "settled", "weights_of"]
+__all__ = ["build", "build_alike", "efficientnet_b0", "mobilenet_v2", "model_of", "resnet50", "settled", "weights_of"]
 
 SEED = 0
 
@@ -17,6 +17,11 @@ SEED = 0
 def build(name: str) -> keras.Model:
     """The net of this name, with the weights that all are compared with."""
     return get_net(name, seed=SEED) if name in NAMES else mobilenet_v2()
+
+
+def model_of(name: str) -> str:
+    """The same net as `tfperf tune` takes it."""
+    return name if name in NAMES else f"{__file__}:{mobilenet_v2.__name__}"
 
 
 def build_alike(name: str, weights: Mapping[str, NDArray[Any]]) -> keras.Model:

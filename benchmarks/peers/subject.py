@@ -15,7 +15,6 @@ from benchmarks.peers.onnx_peer import convert as convert_for_onnx
 from benchmarks.peers.openvino_peer import convert as convert_for_openvino
 from tfperf.engines.process import Origin, store_arrays
 from tfperf.exports.servable import Servable
-from tfperf.nets import NAMES
 
 __all__ = ["Subject", "prepare"]
 
@@ -55,5 +54,5 @@ def prepare(name: str, folder: Path) -> Subject:
     convert_for_onnx(net, folder)
     convert_for_openvino(folder)
     convert_for_litert(folder)
-    origin = Origin(name if name in NAMES else f"{nets.__file__}:{name}")
+    origin = Origin(nets.model_of(name))
     return Subject(name, servable, origin, inputs, reference, folder)
