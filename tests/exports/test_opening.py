@@ -98,6 +98,15 @@ def one():
     net = One()
     net(np.zeros((1, 3), bool))
     return net
+def odd():
+    class Odd:
+        shape, dtype = (1, 3), "odd"
+    class Net(keras.Model):
+        def call(self, x, odd=None):
+            return x[:, :2]
+    net = Net()
+    net(np.zeros((1, 4)), odd=Odd())
+    return net
 def fails_once():
     net = Ids()
     try:
@@ -119,6 +128,7 @@ early = arrays()
         ("fails_once", {"ids": "int64", "floats": "float32"}),
         ("early", {"ids": "int64", "floats": "float32"}),
         ("one", {"inputs": "bool"}),
+        ("odd", {"inputs": "float32"}),  # what cannot be noted is left to Keras
     ],
 )
 def test_the_inputs_of_a_subclass_are_those_that_its_code_called_it_with(tmp_path, builder, expected):

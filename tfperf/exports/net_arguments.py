@@ -24,7 +24,9 @@ def recording_first_calls() -> Iterator[FirstCalls]:
     def noted(net: keras.Model, *args: Any, **kwargs: Any) -> Any:
         answer = call(net, *args, **kwargs)
         if net not in first_calls:
-            first_calls[net] = specs_of_call(net, args, kwargs)
+            first_calls[net] = []
+            with contextlib.suppress(TypeError, ValueError):  # what cannot be noted is no mistake of the user's
+                first_calls[net] = specs_of_call(net, args, kwargs)
         return answer
 
     keras.Model.__call__ = noted
