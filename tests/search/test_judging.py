@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from tfperf.engines.plan import Plan
 from tfperf.engines.trial import Status
 from tfperf.measure import Comparison, Stop, Verdict
 from tfperf.measure.comparison import paired
 from tfperf.search.judging import winner_of
+from tfperf.search.objectives import per_example
 
 
 @pytest.fixture
@@ -99,6 +101,34 @@ def test_of_those_that_cannot_be_told_apart_the_best_in_both_ratios_wins(asked, 
             f"{winner}, batch 1",
             named(other),
         )
+
+
+@pytest.mark.parametrize(
+    ("slower", "batch", "precision", "wins"),
+    [
+        (1.003, 1, "int8", True),
+        (1.05, 1, "int8", False),  # told apart
+        (1.003, 2, "int8", False),  # of another batch size
+        (1.003, 1, "float32", False),  # changed otherwise, too
+    ],
+)
+def test_of_equals_that_differ_in_the_fixed_batch_alone_the_fixed_one_wins(
+    asked, tried, compared, slower, batch, precision, wins
+):
+    for others in ((), ("fold_batch_norm",)):
+        fixing = {"transformations": (*others, "fixed_batch"), "batch": batch}
+        made = [
+            tried("onnx", precision="int8", transformations=others),
+            tried(Plan(engine="onnx", precision=precision, **fixing), batch=batch),
+            tried(Plan(engine="litert", precision="int8", **fixing), batch=batch),
+        ]
+        opened, fixed, other = (trial.name for trial in made)
+        taken = compared({opened: 1e-3, fixed: slower * batch * 1e-3, other: 1.003e-3 * batch})
+        final = per_example(taken, {trial.name: trial.batch for trial in made})
+        question = asked(objectives=("throughput",))
+        best, equals = winner_of({trial.name: trial for trial in made}, question, final, None)
+        assert best == (fixed if wins else opened)
+        assert ({best, *equals} >= {opened, fixed}) == (slower < 1.01)
 
 
 def test_an_equal_that_was_not_measured_again_is_still_one(asked, trials, compared):
