@@ -53,6 +53,17 @@ def test_a_round_in_turns_is_believed_before_the_look(standings, tried, compared
     assert found.cost_of(lucky.plan) == pytest.approx(1.5e-3, rel=0.01)
 
 
+def test_a_trial_that_came_out_otherwise_costs_what_it_does_now(standings, tried):
+    trial = tried("onnx", 1e-3)
+    found = standings(trial)
+    assert found.cost_of(trial.plan) == pytest.approx(1e-3)
+    found.note(tried("onnx", 2e-3))
+    assert found.cost_of(trial.plan) == pytest.approx(2e-3)
+    found.note(tried("onnx", status=Status.CRASHED))
+    assert found.cost_of(trial.plan) == float("inf")
+    assert found.cost_of(Plan(engine="litert")) == float("inf")
+
+
 def test_what_exceeds_the_limit_costs_more_than_anything_yet_users_have_it(standings, tried):
     slow, kept = tried("graph", 3e-3), tried("litert", 1e-3)
     found = standings(slow, kept, latency_limit=2e-3)

@@ -49,14 +49,19 @@ class Standings:
         self.final: Comparison | None = None
         self.confirmation: Comparison | None = None
         self._in_turns: dict[str, float] = {}  # seconds of those that were measured before the final
+        self._of_plan: dict[Plan, dict[str, None]] = {}  # names, in order
+        self._costs: dict[str, float] = {}  # asked for so often that the search would wait for percentiles
 
     def note(self, trial: Trial) -> None:
         """A trial is finished, or came out otherwise than before."""
         self.trials[trial.name] = trial
+        self._of_plan.setdefault(trial.plan, {})[trial.name] = None
+        self._costs.pop(trial.name, None)
 
     def note_round(self, found: Comparison) -> None:
         """What was measured in turns before the final is better known than from its look."""
         self._in_turns = {one.name: undisturbed(one) for one in found.measurements}
+        self._costs.clear()
 
     def winner(self) -> tuple[str | None, tuple[str, ...]]:
         """The best, and those that cannot be told apart from it; before the final, the best look."""
@@ -104,6 +109,11 @@ class Standings:
 
     def cost(self, name: str) -> float:
         """In the first objective; infinite where a limit is not kept."""
+        if name not in self._costs:
+            self._costs[name] = self._cost(name)
+        return self._costs[name]
+
+    def _cost(self, name: str) -> float:
         trial = self.trials[name]
         if not within_limits(trial, self._question) or trial.measurement is None:
             return float("inf")
@@ -142,5 +152,5 @@ class Standings:
             return f"it does not run with batch {seen[0].batch}"
         return None
 
-    def _names_of(self, plan: Plan) -> list[str]:
-        return [name for name, trial in self.trials.items() if trial.plan == plan]
+    def _names_of(self, plan: Plan) -> Iterable[str]:
+        return self._of_plan.get(plan, ())
