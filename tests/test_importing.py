@@ -67,3 +67,15 @@ net.fit(tensorflow.ones([4, 2]), tensorflow.ones([4, 1]), verbose=0)
 import matplotlib, sklearn
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_module_runs_with_its_arguments_and_without_what_keras_can_do_without(tmp_path):
+    (tmp_path / "a_tool.py").write_text(
+        "import gc, importlib, sys\n"
+        "try:\n    importlib.import_module('matplotlib')\n    found = True\nexcept ImportError:\n    found = False\n"
+        "print(__name__, sys.argv[1:], found, gc.isenabled())\nsys.exit(3)\n"
+    )
+    command = [sys.executable, "-m", "tfperf.importing", "a_tool", "--dir", "here"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 3, ran.stderr
+    assert ran.stdout == "__main__ ['--dir', 'here'] False False\n"

@@ -1,11 +1,12 @@
-"""Imports of large libraries, sooner."""
+"""Imports of large libraries, sooner: `python -m tfperf.importing MODULE ...` runs a tool of TensorFlow's so."""
 
 import contextlib
 import gc
+import runpy
 import sys
 from collections.abc import Iterator
 
-__all__ = ["KERAS_CAN_DO_WITHOUT", "absent", "no_collections"]
+__all__ = ["KERAS_CAN_DO_WITHOUT", "absent", "main", "no_collections"]
 
 KERAS_CAN_DO_WITHOUT = ("sklearn", "matplotlib")
 """Libraries that Keras imports wherever they are, for its wrappers and its pictures: a third of `import tensorflow`."""
@@ -36,3 +37,14 @@ def absent(*names: str) -> Iterator[None]:
     finally:
         for name in hidden:
             del sys.modules[name]
+
+
+def main() -> None:
+    """Run a module, with the arguments that follow its name."""
+    del sys.argv[0]
+    with no_collections(), absent(*KERAS_CAN_DO_WITHOUT):
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
