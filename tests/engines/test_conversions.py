@@ -62,7 +62,7 @@ def made(monkeypatch):
     for module in (frozen, openvino, saved_model, xla_aot):
         monkeypatch.setattr(module, "convert", convert)
     monkeypatch.setattr(xla_aot, "compile_converted", lambda source, plan, folder, proof: proof)
-    monkeypatch.setattr(xla_aot, "target", lambda: "this processor")
+    monkeypatch.setattr(xla_aot, "target", lambda _plan: "this processor")
     return calls
 
 
@@ -128,7 +128,7 @@ def test_what_the_conversion_depends_on_decides(made, tmp_path, monkeypatch):
     assert folder("openvino") == folder("openvino", precision="bfloat16") != folder("openvino", precision="int8_static")
     ahead = [folder("xla_aot", batch=batch, threads=threads) for batch in (1, 2) for threads in (1, 2)]
     assert len(set(ahead)) == 4
-    monkeypatch.setattr(xla_aot, "target", lambda: "another processor")
+    monkeypatch.setattr(xla_aot, "target", lambda _plan: "another processor")
     assert folder("xla_aot", batch=1, threads=1) not in ahead
     number = len(made)
     version = importlib.metadata.version

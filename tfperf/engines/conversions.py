@@ -119,7 +119,9 @@ class Conversions:
         if plan.fixed_batch is not None:
             made_from.append(f"batch {plan.batch}")
         if engine.fixed_batch:
-            made_from += [f"batch {plan.batch}", f"threads {plan.threads}", module.target()]
+            made_from += [f"batch {plan.batch}", f"threads {plan.threads}"]
+        if (target := getattr(module, "target", None)) is not None and (machine := target(plan)):
+            made_from.append(machine)
         return hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
+from tfperf.engines.processor import saturates_int8
 from tfperf.engines.runner import Runner
 from tfperf.errors import EngineError
 from tfperf.exports.signature import Signature
@@ -17,7 +18,7 @@ from tfperf.exports.signature import Signature
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable
 
-__all__ = ["convert", "load", "write_onnx"]
+__all__ = ["convert", "load", "target", "write_onnx"]
 
 FILE = "net.onnx"
 
@@ -26,6 +27,11 @@ OPSET = 18
 
 QUANTIZING = ("DynamicQuantizeLinear", "QuantizeLinear")
 """Operations that give int8."""
+
+
+def target(plan: Plan) -> str:
+    """What the conversions of this machine depend on."""
+    return "weights of 7 bits" if plan.precision in ("int8", "int8_static") and saturates_int8() else ""
 
 
 def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
@@ -106,7 +112,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     return Runner(plan, signature, run, proof=proof, size=bytes_in(folder))
 
 
-def _quantize(file: Path, target: Path, servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]]) -> None:
+def _quantize(file: Path, quantized: Path, servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]]) -> None:
     """Write a quantized copy: with scales from the examples, or taken call by call."""
     from onnxruntime.quantization import (
         CalibrationDataReader,
@@ -120,7 +126,7 @@ def _quantize(file: Path, target: Path, servable: "Servable", plan: Plan, exampl
     prepared = file.with_name("prepared.onnx")
     quant_pre_process(str(file), str(prepared), skip_symbolic_shape=True)
     if plan.precision == "int8":
-        quantize_dynamic(str(prepared), str(target), weight_type=QuantType.QInt8)
+        quantize_dynamic(str(prepared), str(quantized), weight_type=QuantType.QInt8, reduce_range=saturates_int8())
         return
 
     rest = servable.batches(examples, plan.fixed_batch or 1)
@@ -131,10 +137,11 @@ def _quantize(file: Path, target: Path, servable: "Servable", plan: Plan, exampl
 
     quantize_static(
         str(prepared),
-        str(target),
+        str(quantized),
         Examples(),
         quant_format=QuantFormat.QDQ,
         per_channel=True,
         activation_type=QuantType.QUInt8,
         weight_type=QuantType.QInt8,
+        reduce_range=saturates_int8(),
     )

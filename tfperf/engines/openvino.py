@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfperf.engines import onnx
 from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
@@ -19,7 +20,7 @@ from tfperf.exports.signature import Signature
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable
 
-__all__ = ["convert", "load"]
+__all__ = ["convert", "load", "target"]
 
 FILE = "net.xml"
 
@@ -35,14 +36,17 @@ TYPES = {"float32": ("f32",), "bfloat16": ("bf16",), "float16": ("f16",), "int8_
 HEAVY = ("Convolution", "GroupConvolution", "MatMul", "FullyConnected")
 
 
+def target(plan: Plan) -> str:
+    """What the conversions of this machine depend on."""
+    return onnx.target(plan)
+
+
 def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
     """Write the net for OpenVINO, weights in float32; for int8, what ONNX Runtime's quantizer makes of it."""
     import openvino
 
     with TemporaryDirectory() as place:
         if plan.precision == "int8_static":
-            from tfperf.engines import onnx
-
             if wanted := missing(find_engine("onnx")):
                 raise EngineError(f"{plan} is quantized by ONNX Runtime's tools, and {wanted}")
             onnx.convert(servable, plan, examples, Path(place))

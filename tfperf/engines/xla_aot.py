@@ -25,6 +25,7 @@ from tfperf.engines.native_build import (
 )
 from tfperf.engines.native_calls import count_unnamed_threads, view_memory
 from tfperf.engines.plan import Plan
+from tfperf.engines.processor import CPU_DESCRIPTION, flags_of_cpu
 from tfperf.engines.runner import Arrays, Runner
 from tfperf.errors import EngineError
 from tfperf.exports.signature import SIGNATURE_NAME, Signature
@@ -53,7 +54,7 @@ LEVELS = (
 COMPILING = ("-std=c++17", "-w", "-O2", "-fPIC", "-fvisibility=hidden", "-DNDEBUG", "-DEIGEN_MAX_ALIGN_BYTES=64")
 
 
-def target() -> str:
+def target(_plan: Plan) -> str:
     """What the conversions of this machine depend on.
 
     Raises:
@@ -63,14 +64,13 @@ def target() -> str:
     return f"{cpu_level()}; {' '.join(compiler)}: {version_of(compiler[0])}; {tensorflow_folder()}"
 
 
-def cpu_level(description: Path = Path("/proc/cpuinfo")) -> str:
+def cpu_level(description: Path = CPU_DESCRIPTION) -> str:
     """The level of x86-64 that this machine's processor has, as LLVM calls it.
 
     Raises:
         EngineError: it is another processor.
     """
-    found = re.search(r"^flags\s*:(.*)$", description.read_text() if description.is_file() else "", re.MULTILINE)
-    flags = set(found[1].split()) if found else set()
+    flags = flags_of_cpu(description)
     if "lm" not in flags:
         raise EngineError("expected an x86-64 processor under Linux, for which XLA compiles ahead of time")
     levels = [
