@@ -404,7 +404,11 @@ def test_what_cannot_be_folded_is_left_alone(build):
             servable.variant(transformations=[FUSE])
         return
     arrays = servable.signature.random_inputs(3)
-    check_close(servable.variant(transformations=[FUSE]).reference(arrays), servable.reference(arrays))
+    try:
+        expected = servable.reference(arrays)
+    except tf.errors.UnimplementedError as error:  # without oneDNN, which TensorFlow takes where the CPU has VNNI
+        pytest.skip(f"TensorFlow cannot run the net on this CPU: {str(error).splitlines()[0]}")
+    check_close(servable.variant(transformations=[FUSE]).reference(arrays), expected)
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras 3.15's own, as it quantizes
