@@ -106,7 +106,7 @@ def test_probes_are_one_engine_with_each_number_of_threads(space, monkeypatch):
     absent = set()
     monkeypatch.setattr("tfperf.search.space.missing", lambda engine: "no" if engine.name in absent else None)
     for name in PROBES:
-        assert space(threads=(1, 2, 4)).probes() == tuple(Plan(engine=name, threads=one) for one in (1, 2, 4))
+        assert space((), threads=(1, 2, 4)).probes() == tuple(Plan(engine=name, threads=one) for one in (1, 2, 4))
         absent.add(name)
     assert space(threads=(1, 2)).probes() == ()
 
@@ -117,8 +117,21 @@ def test_without_a_choice_of_threads_nothing_is_probed(space):
     assert space(threads=(1, 2), engines=("litert",), precisions=("bfloat16",)).probes() == ()
     hopeless = space(threads=(1, 2), engines=("litert",), precisions=("int8",), tolerance=1e-9)
     assert hopeless.probes() == ()
-    (first, _) = space(threads=(1, 2), engines=("litert",), precisions=("int8", "float16")).probes()
+    (first, _) = space((), threads=(1, 2), engines=("litert",), precisions=("int8", "float16")).probes()
     assert first == Plan(engine="litert", precision="float16", threads=1)
+
+
+def test_an_engine_is_looked_at_first_with_its_batch_size_fixed_where_one_is_asked_for(space):
+    litert, xla = find_engine("litert"), find_engine("xla_aot")
+    opened = Plan(engine="litert", threads=2)
+    fixed = Plan(engine="litert", threads=2, batch=8, transformations=("fixed_batch",))
+    one = space(batches=(8,))
+    assert (one.first(litert, 2), one.first(litert, 2, otherwise=True)) == (fixed, opened)
+    assert one.first(xla, 2) == Plan(engine="xla_aot", threads=2, batch=8)  # which takes no other
+    several = space(batches=(1, 8, 64))
+    assert (several.first(litert, 2), several.first(litert, 2, otherwise=True)) == (opened, fixed)
+    assert several.first(xla, 2).batch == 8
+    assert space(batches=(8,), transformations=("fold_batch_norm",)).first(litert, 2) == opened
 
 
 def test_probes_are_plans_of_the_space(space):

@@ -3,7 +3,7 @@
 from tfperf.engines.catalog import Engine, find_engine
 from tfperf.engines.plan import Plan, Precision
 from tfperf.search.kinds import IN_PYTHON, Kinds, kind_of
-from tfperf.search.space import Space
+from tfperf.search.space import FIXED_BATCH, Space
 
 __all__ = ["PARTS", "SIBLING", "Chances"]
 
@@ -95,6 +95,8 @@ class Chances:
             return why
         if out_of_time:
             return "the time was up"
+        if self._fixes_batch_of(plan):
+            return "the same with its batch size fixed was looked at, and that makes none slower"
         if plan.engine in IN_PYTHON:
             return f"{plan.engine} spends its time in Python, whatever its settings"
         kind = kind_of(plan.engine)
@@ -136,6 +138,13 @@ class Chances:
             return ""
         what = f"{threads} threads in place of {plan.threads} made {probes[0].engine} {slowed:.2f}x as slow"
         return f"{what}, and each plan of {plan.engine} is compiled" if compiled and slowed <= SLOWED else what
+
+    def _fixes_batch_of(self, plan: Plan) -> bool:
+        """Whether a plan takes any batch size, and the same with a fixed one was looked at in its place."""
+        if plan.batch is not None or not self._space.fixes_batch(find_engine(plan.engine)):
+            return False
+        fixed = {"transformations": (*plan.transformations, *FIXED_BATCH), "batch": self._space.middle}
+        return Plan(**{**dict(plan), **fixed}) in self._kinds.seen
 
     def _may_run(self, engine: Engine, precision: Precision) -> bool:
         """Whether an engine may do better in a precision: not if it converts, nor if what was looked at did not run."""

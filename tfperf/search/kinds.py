@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator, Mapping
 
 from tfperf.engines.catalog import Engine
-from tfperf.engines.plan import Plan, Transformation
-from tfperf.search.space import Space
+from tfperf.engines.plan import Plan
+from tfperf.search.space import FIXED_BATCH, Space
 
-__all__ = ["FIXED_BATCH", "IN_PYTHON", "Kinds", "kind_of"]
+__all__ = ["IN_PYTHON", "Kinds", "kind_of"]
 
 KERNELS: Mapping[str, str] = {
     "predict": "TensorFlow",
@@ -22,9 +22,6 @@ KERNELS: Mapping[str, str] = {
 
 FIRST_OF_KIND = ("frozen", "xla_aot", "saved_model", "xla", "graph", "c_api")
 """Of engines with the same kernels, the one that is looked at for all: the leanest calls come first."""
-
-FIXED_BATCH: tuple[Transformation, ...] = ("fixed_batch",)
-"""Without it some converters refuse nets that others take, as LiteRT's those with loops over time."""
 
 IN_PYTHON = ("predict", "eager")
 """Engines that spend their time in Python, where threads change nothing; the defaults have them."""

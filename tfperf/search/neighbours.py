@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
-from tfperf.engines.catalog import Engine, find_engine
+from tfperf.engines.catalog import find_engine
 from tfperf.engines.plan import Plan
 from tfperf.search.chances import PARTS, SIBLING, Chances
-from tfperf.search.kinds import FIXED_BATCH, Kinds, kind_of
-from tfperf.search.space import Space
+from tfperf.search.kinds import Kinds, kind_of
+from tfperf.search.space import FIXED_BATCH, Space
 
 __all__ = ["Champions"]
 
@@ -30,7 +30,7 @@ class Champions:
             batch_of: the batch size at which a plan that takes any was best; None: the middle one.
         """
         self._space, self._cost_of = space, cost_of
-        self._batch_of = batch_of or (lambda _: self._middle())
+        self._batch_of = batch_of or (lambda _: space.middle)
         self._kinds = Kinds(space, cost_of)
         self._chances = Chances(space, self._kinds)
 
@@ -60,14 +60,17 @@ class Champions:
         return self._chances.why_not(plan, out_of_time)
 
     def _firsts_of_kinds(self, busy: Collection[str]) -> Iterator[Plan]:
-        """For each kind that nothing is known to run of, the first engine that was not tried, or not with one batch."""
+        """For each kind that nothing is known to run of, the first engine that was not tried, or not both ways.
+
+        With the batch size fixed, and with any.
+        """
         threads, tried = self._best_threads(), self._kinds.tried_engines()
         for kind in self._kinds:
             if kind not in busy and self._kinds.champion(kind) is None:
                 engines = self._kinds.engines(kind)
-                left = [self._plain(engine, threads) for engine in engines if engine.name not in tried]
+                left = [self._space.first(engine, threads) for engine in engines if engine.name not in tried]
                 left += [
-                    _with(self._plain(engine, threads), transformations=FIXED_BATCH, batch=self._middle())
+                    self._space.first(engine, threads, otherwise=True)
                     for engine in engines
                     if FIXED_BATCH in self._space.transformations(engine)
                 ]
@@ -93,6 +96,9 @@ class Champions:
                     yield _with(plan, precision=precision)
         elif part == "transformations":
             for changes in self._space.transformations(engine):
+                opened = set(plan.transformations) - set(changes) == set(FIXED_BATCH)
+                if opened and self._space.fixes_batch(engine):
+                    continue
                 if len(set(changes) ^ set(plan.transformations)) == 1:
                     fixed = engine.fixed_batch or "fixed_batch" in changes
                     batch = (plan.batch or self._batch_of(plan)) if fixed else None
@@ -115,14 +121,6 @@ class Champions:
                     fixed = engine.fixed_batch or "fixed_batch" in changes
                     batch = (champion.batch or self._batch_of(champion)) if fixed else None
                     yield _with(champion, engine=engine.name, transformations=changes, batch=batch)
-
-    def _plain(self, engine: Engine, threads: int) -> Plan:
-        batch = self._middle() if engine.fixed_batch else None
-        return Plan(engine=engine.name, precision=self._space.precisions(engine)[0], threads=threads, batch=batch)
-
-    def _middle(self) -> int:
-        batches = self._space.question.batches
-        return batches[len(batches) // 2]
 
     def _best_threads(self) -> int:
         """The number with which the probes were fastest."""

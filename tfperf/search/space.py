@@ -7,13 +7,16 @@ from tfperf.engines.catalog import KERAS_POLICIES, Engine, find_engine, missing
 from tfperf.engines.plan import TRANSFORMATIONS, Plan, Precision, Transformation
 from tfperf.search.question import Question
 
-__all__ = ["DEFAULTS", "Space"]
+__all__ = ["DEFAULTS", "FIXED_BATCH", "Space"]
 
 DEFAULTS = ("predict", "eager", "graph")
 """What users have without tfperf: model.predict(x), model(x), and tf.function(model)."""
 
 PROBES = ("litert", "onnx", "openvino", "frozen", "graph")
 """Engines that start quickly, or else are usual."""
+
+FIXED_BATCH: tuple[Transformation, ...] = ("fixed_batch",)
+"""Without it some converters refuse nets that others take, as LiteRT's those with loops over time."""
 
 ROUNDING: dict[Precision, float] = {"bfloat16": 2**-9, "float16": 2**-12, "int8": 2**-9, "int8_static": 2**-9}
 """Largest relative error of rounding a number near 1, or a weight near the largest."""
@@ -54,7 +57,34 @@ class Space:
         engine = next((usable[name] for name in PROBES if name in usable), None)
         if engine is None or len(numbers) < 2:
             return ()
-        return tuple(Plan(engine=engine.name, precision=self.precisions(engine)[0], threads=one) for one in numbers)
+        return tuple(self.first(engine, one) for one in numbers)
+
+    def first(self, engine: Engine, threads: int, *, otherwise: bool = False) -> Plan:
+        """The plan with which an engine is looked at first: its first precision, and no change but a fixed batch.
+
+        Args:
+            otherwise: with any batch size in place of a fixed one, or the other way round: some run only so.
+        """
+        fixed = self.fixes_batch(engine) != otherwise
+        return Plan(
+            engine=engine.name,
+            precision=self.precisions(engine)[0],
+            threads=threads,
+            batch=self.middle if fixed or engine.fixed_batch else None,
+            transformations=FIXED_BATCH if fixed else (),
+        )
+
+    def fixes_batch(self, engine: Engine) -> bool:
+        """Whether an engine is looked at with the batch size fixed alone, where it runs so.
+
+        Where only one is asked for: who compiles it knows more, and no plan was slower for it.
+        """
+        return len(self.question.batches) == 1 and FIXED_BATCH in self.transformations(engine)
+
+    @property
+    def middle(self) -> int:
+        """Of the batch sizes that are asked for."""
+        return self.question.batches[len(self.question.batches) // 2]
 
     def precisions(self, engine: Engine) -> tuple[Precision, ...]:
         """Of an engine, without those whose rounding alone is more than the tolerance."""
