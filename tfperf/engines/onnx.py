@@ -61,11 +61,12 @@ def write_onnx(servable: "Servable", file: Path, batch: int | None = None) -> No
     import tensorflow as tf
     import tf2onnx
 
+    import tfperf.engines.onnx_operations  # noqa: F401  # of which tf2onnx is told by that
     from tfperf.exports.freezing import with_constants
 
     forms = servable.signature.inputs
     specs = [tf.TensorSpec(form.with_batch(batch), form.dtype, name=form.name) for form in forms]
-    traced = servable.trace(batch)
+    traced = _traced(servable, batch)
     names = sorted(traced.structured_outputs)
     # tf2onnx itself takes constants of layers for inputs, and cannot read loops that were lowered
     frozen = with_constants(traced, lower_control_flow=False)
@@ -77,6 +78,20 @@ def write_onnx(servable: "Servable", file: Path, batch: int | None = None) -> No
 
     function = tf.function(positional, input_signature=specs, autograph=False)
     tf2onnx.convert.from_function(function, input_signature=specs, opset=OPSET, output_path=str(file))
+
+
+def _traced(servable: "Servable", batch: int | None) -> Any:
+    """A concrete function without functions that XLA must compile, as Keras's grouped convolutions are."""
+    import tensorflow as tf
+
+    traced = servable.trace(batch)
+    if not any(function.attr["_XlaMustCompile"].b for function in traced.graph.as_graph_def().library.function):
+        return traced
+    tf.config.run_functions_eagerly(True)  # in a trace these are part of it then; tf2onnx cannot read calls of them
+    try:
+        return servable.trace(batch)
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str]) -> Runner:
