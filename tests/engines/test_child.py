@@ -250,6 +250,24 @@ with child.paused():
     assert within_seconds(lambda: not psutil.pid_exists(int(done.stdout)))
 
 
+@pytest.mark.parametrize("hangs_up", ["SIG_DFL", "SIG_IGN"])
+def test_what_it_started_ends_when_its_parent_is_killed_while_all_stands_still(hangs_up, planted, within_seconds):
+    """As what a library starts for a moment, even before it has become another program."""
+    program = f"import os, signal\nsignal.signal(signal.SIGHUP, signal.{hangs_up})  # as nohup does\n" + PARENT.replace(
+        "    process.check(*sys.argv[4:])\n",
+        "    with process.child.paused():\n        os.kill(os.getpid(), signal.SIGKILL)\n",
+    )
+    arguments = ["plain_child", planted.folder, planted.signature.model_dump_json()]
+    command = [sys.executable, "-P", "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL
+    if hangs_up == "SIG_DFL":
+        assert planted.nothing_left()
+    else:  # it goes on to its end, as whoever started tfperf so wants
+        (started,) = planted.started()
+        assert within_seconds(lambda: started.status() != psutil.STATUS_STOPPED)
+
+
 def test_it_ends_when_its_parent_is_interrupted(planted):
     with parent(planted, "hang_in_call") as interrupted:
         interrupted.send_signal(signal.SIGINT)

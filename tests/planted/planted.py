@@ -251,6 +251,12 @@ def spinner_child(run: Call) -> Call:
     return run
 
 
+def plain_child(run: Call) -> Call:
+    """Right answers, and a process in its own session and group that stays, as libraries start them for a moment."""
+    started(["-c", "import signal; signal.pause()"], start_new_session=False)
+    return run
+
+
 def hidden_child(run: Call) -> Call:
     """Right answers, and a process in a session of its own, without the environment."""
     started(["-c", "import signal; signal.pause()"], env={})
@@ -278,7 +284,7 @@ FAULTS: dict[str, Callable[[Call], Call]] = {
     fault.__name__: fault
     for fault in (
         *(wrong, memory_of_one, nan, raises, hang_in_build, hang_in_call, exits, stops_itself, segfault, shuts_pipes),
-        *(exchanged, hog, hog_child, grows, flood, forker, spinner_child, hidden_child, reads),
+        *(exchanged, hog, hog_child, grows, flood, forker, spinner_child, plain_child, hidden_child, reads),
     )
 }
 """Engine -> what it does to the call."""
@@ -309,8 +315,8 @@ def crash() -> None:
 
 
 def started(words: Sequence[str], **options: Any) -> None:
-    """Start Python in a session of its own."""
-    note(subprocess.Popen([sys.executable, "-I", "-S", *words], start_new_session=True, **options).pid)
+    """Start Python, in a session of its own unless the options say otherwise."""
+    note(subprocess.Popen([sys.executable, "-I", "-S", *words], **{"start_new_session": True, **options}).pid)
 
 
 def note(pid: int) -> None:

@@ -182,7 +182,9 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=QUIET | os.environ | {MARK: self._mark},
-                start_new_session=True,  # Ctrl-C is the parent's, which then ends this
+                # A group, as Ctrl-C is the parent's, which then ends this. No session: of a group that stands still
+                # when its parent in the same session ends, Linux ends all, also what never asked to end with this
+                process_group=0,
             )
         except BaseException as error:
             started.set_exception(error)
