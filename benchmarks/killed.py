@@ -12,6 +12,7 @@ Exit code 0: nothing ran twice, nothing was left, and neither choice is slower b
 """
 # ruff: noqa: E402 - the path must be cleaned before anything is imported
 
+import contextlib
 import os
 import random
 import subprocess
@@ -90,10 +91,15 @@ class Search:
         """Of the trials and rounds that are finished."""
         return len(self._finished)
 
-    def left(self) -> list[str]:
-        """The processes that are left of it."""
-        mine = f"TFPERF_CACHE={self._place}"
-        return [process.name() for process in psutil.process_iter() if mine in _environment_of(process)]
+    def end_what_is_left(self) -> list[str]:
+        """The names of processes that are left of it, and their end."""
+        left = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("TFPERF_CACHE") == str(self._place):
+                    left.append(f"{process.name()} ({process.status()})")
+                    process.kill()
+        return left
 
     def _begun(self) -> subprocess.Popen[bytes]:
         self._moved = time.monotonic()
@@ -122,14 +128,6 @@ class Search:
             raise RuntimeError(f"tfperf tune ended with exit code {process.returncode}")
 
 
-def _environment_of(process: psutil.Process) -> list[str]:
-    """NAME=VALUE of a process; of one that has just ended, none."""
-    try:
-        return [f"{name}={value}" for name, value in process.environ().items()]
-    except psutil.Error:
-        return []
-
-
 def main(
     model: Annotated[str, typer.Argument(help="Any MODEL of `tfperf tune`.")] = "mlp",
     times: Annotated[int, typer.Option(min=1, help="Kills.")] = 20,
@@ -146,7 +144,7 @@ def main(
             while not killed.goes_on(chance):
                 ended += 1
             time.sleep(GRACE)
-            left += killed.left()
+            left += killed.end_what_is_left()
             console.print(
                 f"kill {kill}: {killed.count} finished, {len(killed.ran_twice)} ran twice, left: {left}", markup=False
             )
