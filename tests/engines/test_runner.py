@@ -65,7 +65,9 @@ def test_what_the_net_does_not_take_never_reaches_the_engine(arrays, message):
 def test_the_batch_is_the_plans():
     engine = Engine(batch=2)
     assert engine.runner(ids(2), ONE)[0].shape == (2,)
-    with pytest.raises(ValueError, match=r"^expected a batch of 2, for which litert, batch 2 was built\. Received: 3$"):
+    with pytest.raises(
+        ValueError, match=r"^expected a batch of 2, for which litert, batch 2 was built; .*\. Received: 3$"
+    ):
         engine.runner(ids(3), ONE)
     assert Engine().runner(ids(3), ONE)[0].shape == (3,)
 

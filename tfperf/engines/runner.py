@@ -79,7 +79,8 @@ class Runner:
         for form, array in zip(self.signature.inputs, arrays, strict=True):
             if form.shape[:1] == (None,) and len(array) != self.plan.batch:
                 raise ValueError(
-                    f"expected a batch of {self.plan.batch}, for which {self.plan} was built. Received: {len(array)}"
+                    f"expected a batch of {self.plan.batch}, for which {self.plan} was built; "
+                    f"pass so many, or build it for other sizes. Received: {len(array)}"
                 )
 
 
