@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Annotated, Any
@@ -65,25 +66,23 @@ class Search:
         """Begin again, and kill it after a while; False: it ended before."""
         finishing, seconds = chance.randint(1, MOST_FINISHED), chance.uniform(0, MOST_SECONDS)
         before = len(self._finished)
-        process = self._begun()
-        while len(self._finished) < before + finishing and process.poll() is None:
-            self._look(process)
-        until = time.monotonic() + seconds
-        while time.monotonic() < until and process.poll() is None:
-            self._look(process)
-        if process.poll() is not None:
-            self._check(process)
-            return False
-        process.kill()
-        process.wait()
+        with self._begun() as process:
+            while len(self._finished) < before + finishing and process.poll() is None:
+                self._look()
+            until = time.monotonic() + seconds
+            while time.monotonic() < until and process.poll() is None:
+                self._look()
+            if process.poll() is not None:
+                self._check(process)
+                return False
         return True
 
     def ends(self) -> Outcome:
         """Begin again, and leave it to end."""
-        process = self._begun()
-        while process.poll() is None:
-            self._look(process)
-        self._check(process)
+        with self._begun() as process:
+            while process.poll() is None:
+                self._look()
+            self._check(process)
         return read_document(self._result, Outcome)
 
     @property
@@ -101,12 +100,18 @@ class Search:
                     process.kill()
         return left
 
-    def _begun(self) -> subprocess.Popen[bytes]:
+    @contextlib.contextmanager
+    def _begun(self) -> Iterator[subprocess.Popen[bytes]]:
+        """The search; SIGKILL at the end of the `with` block, if it runs then."""
         self._moved = time.monotonic()
         environment = os.environ | {"TFPERF_CACHE": str(self._place)}
-        return subprocess.Popen(self._command, env=environment, stdout=subprocess.DEVNULL)
+        with subprocess.Popen(self._command, env=environment, stdout=subprocess.DEVNULL) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
-    def _look(self, process: subprocess.Popen[bytes]) -> None:
+    def _look(self) -> None:
         """What is finished now; a file that was written again is of something that ran twice."""
         time.sleep(0.02)
         for file in (self._place / "tune").rglob("*.json"):
@@ -119,7 +124,6 @@ class Search:
             if self._finished.setdefault(file, when) != when:
                 self.ran_twice.add(file.stem)
         if time.monotonic() - self._moved > DEADLINE:
-            process.kill()
             raise TimeoutError(f"nothing was finished for {DEADLINE:.0f} s")
 
     def _check(self, process: subprocess.Popen[bytes]) -> None:

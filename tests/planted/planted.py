@@ -252,7 +252,7 @@ def spinner_child(run: Call) -> Call:
 
 
 def plain_child(run: Call) -> Call:
-    """Right answers, and a process in its own session and group that stays, as libraries start them for a moment."""
+    """Right answers, and a process in the session and the group of the engine's that stays."""
     started(["-c", "import signal; signal.pause()"], start_new_session=False)
     return run
 
