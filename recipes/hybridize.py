@@ -1,122 +1,161 @@
 """What does leaving the interpreter buy?
 
-Command: python recipes/hybridize.py, or tfperf run hybridize
+Source: 000, 混合式编程
+Claim: `tf.function` turns a net into a graph; 1000 calls of get_net at batch 1 take 1.2769 s eagerly and 0.5811 s as a
+    graph, 2.2 times as fast. The compiler can fold `fancy_func(1, 2, 3, 4)` into `print(10)`.
+Expect: one net called in five ways with equal outputs, from `predict` to a concrete function; the source's small
+    program as TensorFlow traces it and as it runs; the retracing trap, with its traces counted; what debugging loses.
+Holds not: for nets whose kernels take milliseconds, where the interpreter is a small share of the time; on a CPU XLA
+    makes some nets slower (MobileNetV2 5 times).
 Needs: TensorFlow; no GPU, no data.
 Time: about 40 s; with --quick about 15 s.
-Source: 1000 calls of get_net at batch 1 took 1.2769 s eagerly and 0.5811 s as a graph: 2.2 times faster.
-Expect: one net called in five ways, side by side, from Keras' predict to a concrete function, with equal
-    answers; then the retracing trap, which gives all of it away, with the traces counted.
+Shows: as_graph, as_xla, as_one_trace, as_graph_for_any_batch
+Try:
+    - --batch 256: the kernels take longer and Python does not, so the graph gains less.
+    - --model resnet18: large convolutions, so the graph gains less and XLA may lose.
 """
 
+import time
+
+import keras
 import tensorflow as tf
 
-from tfperf import Benchmark, Recipe, check_agreement, compare, get_net
+from tfperf import Recipe
+from tfperf.report import distribution_plot, interval_plot
 
-SOURCE_RATIO = 1.2769 / 0.5811  # eager seconds by graph seconds, as the source reports them
-TOLERANCE = 1e-5  # relative; the compilers may reorder float32 sums, nothing more
+
+def as_graph(net):
+    """Trace the net once; later calls run the graph without Python between its layers."""
+    return tf.function(net)
+
+
+def as_xla(net):
+    """Have XLA compile the graph into machine code for one shape of input."""
+    return tf.function(net, jit_compile=True)
+
+
+def as_one_trace(net, *args):
+    """Skip the choice of a trace too: the concrete function takes these shapes and types only."""
+    return tf.function(net).get_concrete_function(*args)
+
+
+def as_graph_for_any_batch(net, x):
+    """Leave the batch size open: one trace serves every batch, where each new shape would trace anew."""
+    return tf.function(net, input_signature=[tf.TensorSpec([None, *x.shape[1:]], x.dtype)])
 
 
 def main(recipe: Recipe) -> None:
-    """Call one net in five ways."""
-    tf.keras.utils.set_random_seed(recipe.flags.seed)
-    x = tf.random.normal([recipe.flags.batch, 512])  # (batch, features)
-    net = get_net(seed=recipe.flags.seed)
+    """Call one net in five ways, then look at what the graph is and what it costs."""
+    opened = recipe.open_model()
+    net, args = opened.net, opened.args
+    use_the_sources_clock(recipe, net, args)
 
-    # The source's own measurement, loop and clock included.
-    calls = 100 if recipe.flags.quick else 1000
-    graph = tf.function(net)
-    graph(x)  # the source's first call traces inside the timed loop; here it is apart
-    with Benchmark(f"eager, {calls} calls"):
-        for _ in range(calls):
-            net(x)
-    with Benchmark(f"graph, {calls} calls"):
-        for _ in range(calls):
-            graph(x)
-
-    # The same net, every layer between the caller and the kernels taken away in turn.
-    compiled = tf.function(net, jit_compile=True)
-    concrete = graph.get_concrete_function(x)  # no look-up of a trace by the arguments' types
-    candidates = {
-        "predict": lambda x: net.predict(x, verbose=0),  # a tf.data pipeline, callbacks, NumPy, for each call
-        "eager": net,
-        "graph": graph,
-        "XLA": compiled,
-        "concrete function": concrete,
-    }
-
-    recipe.console.print("\nAre the answers the same?")
-    for name, function in candidates.items():
-        recipe.add(check_agreement(name, function(x), net(x), TOLERANCE))
-    program = compiled.experimental_get_compiler_ir(x)(stage="optimized_hlo")  # what XLA made of it
+    xla = as_xla(net)
+    ways = {"eager": net, "graph": as_graph(net), "XLA": xla, "concrete function": as_one_trace(net, *args)}
+    if len(args) == 1:  # `predict` hands the net one argument
+        ways["predict"] = lambda x: net.predict(x, verbose=0)
+    comparison = recipe.compare(ways, *args, what="each way to call the net")
+    program = xla.experimental_get_compiler_ir(*args)(stage="optimized_hlo")
     recipe.fact("XLA compiled the graph", "HloModule" in program)
 
-    with recipe.progress("five ways, side by side") as show:
-        comparison = compare(
-            candidates, args=(x,), time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show
-        )
-    recipe.add(comparison)
-
-    graph_ratio = comparison.ratio("eager", "graph")
-    against = "above" if graph_ratio.low > SOURCE_RATIO else "not above"
-    fastest = min(comparison.measurements, key=lambda m: m.median)
-    slowest = max(comparison.measurements, key=lambda m: m.median)
-    recipe.means(
-        f"The graph is {graph_ratio.estimate:.1f} times as fast as eager, at least {graph_ratio.low:.1f} times: "
-        f"{against} the source's {SOURCE_RATIO:.1f}."
+    graph = comparison.ratio("eager", "graph")
+    *_, fastest = sorted(comparison.measurements, key=lambda m: -m.median)
+    source = "" if opened.is_yours else f"; the source measured {1.2769 / 0.5811:.1f} times"
+    recipe.finds(f"The graph of {opened.words} is {graph.estimate:.1f} times as fast as eager{source}.")
+    recipe.finds(
+        f"{fastest.name} is {comparison.ratio('eager', fastest.name).estimate:.1f} times as fast as eager, with equal "
+        "outputs: the arithmetic is the same, and what went is Python around it."
     )
-    recipe.means(
-        f"From {slowest.name} to {fastest.name} it is {slowest.median / fastest.median:.0f} times, with equal answers: "
-        "the arithmetic is the same, so all that went was spent around it."
+    read_the_program(recipe)
+    count_traces(recipe)
+    recipe.plot(draw, comparison, f"One call of {opened.words}")
+
+
+def use_the_sources_clock(recipe: Recipe, net, args) -> None:
+    """Repeat the source's loop, and read the clock it used beside a watch."""
+    calls = 100 if recipe.flags.quick else 1000
+    graph, rows = as_graph(net), []
+    for name, function in {"eager": net, "graph, tracing included": graph, "graph": graph}.items():
+        watch, cpu = time.perf_counter(), time.process_time()
+        for _ in range(calls):
+            function(*args)
+        watch, cpu = time.perf_counter() - watch, time.process_time() - cpu
+        recipe.fact(f"seconds of {calls} calls: {name}", watch)
+        rows.append((name, f"{watch:.4f} s", f"{cpu:.4f} s"))
+    recipe.table((f"{calls} calls", "elapsed", "by the source's clock"), rows)
+    recipe.corrects(
+        "time.clock left Python in 3.8, and on Linux it counted the CPU time of all threads, not the time that passes. "
+        "The source's graph loop also has the tracing inside. Use time.perf_counter, after a first call."
     )
-    show_retracing(recipe)
-    recipe.plot(lambda figure: draw(figure, comparison))
 
 
-def show_retracing(recipe: Recipe) -> None:
-    """Count the traces of one function called with ever new shapes, and with ever new Python numbers."""
+def read_the_program(recipe: Recipe) -> None:
+    """Trace the source's small program, and read it before and after TensorFlow and XLA have optimized it."""
+
+    def fancy_func():
+        a, b, c, d = (tf.constant(number) for number in (1, 2, 3, 4))
+        return (a + b) + (c + d)
+
+    traced = tf.function(fancy_func).get_concrete_function().graph.as_graph_def()
+    recipe.table(("traced", "operation", "of"), [(node.name, node.op, ", ".join(node.input)) for node in traced.node])
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        options, metadata = tf.compat.v1.RunOptions(output_partition_graphs=True), tf.compat.v1.RunMetadata()
+        answer = session.run(fancy_func(), options=options, run_metadata=metadata)
+    ran = [node.op for graph in metadata.partition_graphs for node in graph.node]
+    hlo = as_xla(fancy_func).experimental_get_compiler_ir()(stage="optimized_hlo")
+    recipe.fact("additions of fancy_func, traced", sum(node.op == "AddV2" for node in traced.node))
+    recipe.fact("operations of fancy_func, as TensorFlow runs it", " ".join(ran))
+    recipe.fact("XLA folded fancy_func into one constant", f"constant({answer})" in hlo)
+    recipe.finds(
+        f"The trace of fancy_func(1, 2, 3, 4) has {len(traced.node)} operations. TensorFlow runs {', '.join(ran)}: the "
+        f"constants are folded into {answer}. XLA's program holds the constant too, and no addition."
+    )
+    recipe.corrects(
+        "a graph is not compiled just in time, and MLIR is not on its default path: Grappler optimizes it, and an "
+        "executor runs its operations one by one. XLA compiles, and only where jit_compile asks for it. "
+        "HybridSequential belongs to MXNet, which was retired in 2023."
+    )
+
+
+def count_traces(recipe: Recipe) -> None:
+    """Count the traces that new shapes and Python numbers cause, and how often Python code in a graph runs."""
     tf.get_logger().setLevel("ERROR")  # TensorFlow warns of what is done here on purpose
-    net = get_net(seed=recipe.flags.seed)
-    batches = [tf.random.normal([size, 512]) for size in range(1, 5)]  # (size, features), four sizes
-
-    every_shape = tf.function(net, reduce_retracing=False)
-    any_batch = tf.function(net, input_signature=[tf.TensorSpec([None, 512])])
-    scaled = tf.function(lambda x, scale: net(x) * scale)
-    for size, batch in enumerate(batches, start=1):
-        every_shape(batch)
-        any_batch(batch)
-        scaled(batches[0], float(size))  # a Python number is a constant of the graph
-    by_tensor = tf.function(lambda x, scale: net(x) * scale)
-    for size in range(1, 5):
-        by_tensor(batches[0], tf.constant(float(size)))
-
-    trace = Benchmark("trace", time_limit=1.0, min_samples=5).measure(
-        lambda: tf.function(net).get_concrete_function(batches[0])
-    )
-    recipe.add(trace)
-    counts = {
-        "4 batch sizes": every_shape.experimental_get_tracing_count(),
-        "4 batch sizes, batch left open in the signature": any_batch.experimental_get_tracing_count(),
-        "4 Python numbers": scaled.experimental_get_tracing_count(),
-        "4 numbers as tensors": by_tensor.experimental_get_tracing_count(),
+    net, lines = keras.Sequential([keras.Input([512]), keras.layers.Dense(2)]), []
+    xs, numbers = [tf.random.normal([size, 512]) for size in range(1, 5)], [1.0, 2.0, 3.0, 4.0]
+    any_batch, scaled = as_graph_for_any_batch(net, xs[0]), lambda x, scale: net(x) * scale
+    noted = tf.function(lambda x: (lines.append("a line of Python"), net(x))[1])
+    calls = {
+        "4 batch sizes": (tf.function(net, reduce_retracing=False), [(x,) for x in xs]),
+        "4 batch sizes, batch left open in the signature": (any_batch, [(x,) for x in xs]),
+        "4 Python numbers": (tf.function(scaled), [(xs[0], number) for number in numbers]),
+        "4 numbers as tensors": (tf.function(scaled), [(xs[0], tf.constant(number)) for number in numbers]),
+        "4 equal inputs": (noted, [(xs[0],)] * 4),
     }
-    recipe.console.print("Traces after four calls:")
-    for what, count in counts.items():
-        recipe.console.print(f"  {count}  {what}")
-        recipe.fact(f"traces: {what}", count)
-    recipe.means(
-        f"Each new shape or Python value traces the function anew, {trace.median * 1e3:.0f} ms each time: "
-        "leave the batch open in the signature and pass numbers as tensors, and there is one trace."
+    rows = []
+    for name, (function, arguments) in calls.items():
+        for args in arguments:
+            function(*args)
+        rows.append((name, function.experimental_get_tracing_count()))
+        recipe.fact(f"traces: {name}", rows[-1][1])
+    recipe.table(("called with", "traces"), rows)
+    recipe.fact("runs of a line of Python in 4 calls of a graph", len(lines))
+    trace = recipe.measure("trace", lambda: as_one_trace(net, xs[0]), min_samples=5)
+    recipe.finds(
+        f"Each new shape or Python number traces anew, {trace.median * 1e3:.0f} ms for one layer. Leave the batch open "
+        "in the signature, pass numbers as tensors, and there is one trace."
+    )
+    recipe.finds(
+        f"A graph costs debugging: in 4 calls a print or a breakpoint inside it is reached {len(lines)} time, while "
+        "tracing, and tensors have no values there. tf.config.run_functions_eagerly(True) brings both back."
     )
 
 
-def draw(figure, comparison) -> None:
-    """Draw the five times, and their distributions with the tails."""
-    from tfperf.report.plots import distribution_plot, interval_plot
-
+def draw(figure, comparison, title: str) -> None:
+    """Draw the time of each way, and its distribution with the tail."""
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
-    interval_plot(left, comparison, "One call of get_net")
+    interval_plot(left, comparison, title)
     distribution_plot(right, comparison.measurements, "All samples")
 
 
 if __name__ == "__main__":
-    Recipe(__file__, batch=1).run(main)
+    Recipe(__file__, batch=1, model="mlp").run(main)

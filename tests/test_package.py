@@ -26,7 +26,7 @@ MAY_LEAN_ON = {
     "search": {"engines", "exports", "measure"},
     "report": {"engines", "hardware", "measure", "search"},
     "tuning": {"engines", "exports", "measure", "report", "search"},
-    "cookbook": {"measure", "report"},
+    "cookbook": {"data", "exports", "measure", "nets", "report"},
     "parallel": set(),
     "doctor": {"data", "measure", "parallel", "report"},
     "explaining": {"exports", "hardware", "measure", "report"},

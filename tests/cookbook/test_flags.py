@@ -5,7 +5,7 @@ import pytest
 from tfperf.cookbook.flags import QUICK_TIME_LIMIT, TIME_LIMIT, Flag, parse_flags, result_file
 from tfperf.cookbook.header import Header
 
-HEADER = Header("Why?", "c", "n", "t", "s", "e")
+HEADER = Header("Why?", "000, h", "a claim", "nowhere", "nothing", "1 s", ("f",), ("--batch 2: slower.",))
 OWN = {
     "pet": Flag("cat", "pet", choices=("cat", "cow")),
     "epochs": Flag(2, "epochs"),
@@ -16,7 +16,7 @@ OWN = {
 
 
 def parse(*arguments):
-    return parse_flags("x", HEADER, batch=32, own=OWN, arguments=list(arguments))
+    return parse_flags("x", HEADER, batch=32, model="mlp", own=OWN, arguments=list(arguments))
 
 
 def test_defaults():
@@ -24,6 +24,28 @@ def test_defaults():
     assert (flags.quick, flags.batch, flags.seed, flags.json) == (False, 32, 0, result_file("x"))
     assert (flags.epochs, flags.data, flags.rate, flags.two_words) == (2, "digits", 0.1, 1)
     assert flags.time_limit == TIME_LIMIT
+
+
+def test_a_recipe_on_any_net_takes_a_model():
+    assert (parse().model, parse().inputs) == ("mlp", None)
+    assert parse("--model", "my.py:build").model == "my.py:build"
+
+
+def test_a_recipe_on_its_own_net_has_no_such_flag(capsys):
+    with pytest.raises(SystemExit):
+        parse_flags("x", HEADER, batch=1, model=None, own={}, arguments=["--model", "mlp"])
+    assert "--model" in capsys.readouterr().err
+
+
+def test_help_shows_the_header(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as exit_:
+        parse("--help")
+    shown = capsys.readouterr().out
+    assert exit_.value.code == 0
+    for words in ("Why?", "Source: 000, h", "Claim: a claim", "Holds not: nowhere", "Shows: f", "- --batch 2: slower."):
+        assert words in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_quick_is_quick_unless_told_otherwise():

@@ -1,12 +1,25 @@
-"""Recipe: the sheet on which a recipe writes down what it found."""
+"""Recipe: the experiment and the record of what it found."""
 
 import numpy as np
 import pytest
 
-from tfperf import Flag, Recipe, TfperfError, check_agreement
+from tfperf import Flag, Recipe, TfperfError
 from tfperf.measure.results import read_result
 
-HEADER = '"""Why?\n\nCommand: c\nNeeds: n\nTime: t\nSource: s\nExpect: e\n"""\n'
+HEADER = '''"""Why?
+
+Source: 000, h
+Claim: c
+Holds not: h
+Needs: n
+Time: t
+Shows: f
+Try: --batch 2: slower.
+"""
+
+
+def f(): ...
+'''
 
 
 @pytest.fixture
@@ -23,27 +36,28 @@ def recipe(tmp_path):
 
 def test_what_was_found_is_written(recipe, tmp_path, noisy):
     def lesson(recipe):
-        recipe.uses("digits: some images")
+        recipe.load_data("digits", quick=(20, 10))
         recipe.add(noisy("step", 0.01))
-        recipe.add(check_agreement("same", [1.0], [1.0]))
+        recipe.agrees("same", [1.0], [1.0])
         recipe.fact("accuracy", 0.5)
-        recipe.means("It is fast.")
-        recipe.plot(lambda figure: figure.subplots().plot([1, 2]))
+        recipe.finds("It is fast.")
+        recipe.corrects("it was slow.")
+        recipe.plot(lambda figure, values: figure.subplots().plot(values), [1, 2])
 
-    recipe().run(lesson)
+    recipe("--quick").run(lesson)
     result = read_result(tmp_path / "out.json")
     assert result.name == "lesson"
-    assert result.dataset == "digits: some images"
+    assert result.dataset.startswith("digits: first 20 of ")
     assert result.measurements[0].name == "step"
     assert result.agreements[0].passed
     assert result.facts == {"accuracy": 0.5}
-    assert result.meaning == ("It is fast.",)
+    assert result.meaning == ("It is fast.", "Correction of the source: it was slow.")
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_wrong_answers_end_it_before_a_speed_is_shown(recipe, tmp_path, capsys):
     def lesson(recipe):
-        recipe.add(check_agreement("wrong", [1.0, np.nan], [1.0, 2.0]))
+        recipe.agrees("wrong", [1.0, np.nan], [1.0, 2.0])
         pytest.fail("went on after wrong answers")
 
     with pytest.raises(SystemExit) as exit_:
@@ -89,7 +103,7 @@ def test_own_flags_arrive(recipe):
 @pytest.mark.parametrize("variable", ["HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
 def test_of_several_processes_the_first_alone_prints_and_writes(recipe, tmp_path, capsys, monkeypatch, variable):
     def lesson(recipe):
-        recipe.means("It is fast.")
+        recipe.finds("It is fast.")
         recipe.plot(lambda figure: figure.subplots().plot([1, 2]))
 
     monkeypatch.setenv(variable, "1")
@@ -101,3 +115,40 @@ def test_of_several_processes_the_first_alone_prints_and_writes(recipe, tmp_path
     recipe().run(lesson)
     assert "It is fast." in capsys.readouterr().out
     assert len(list(tmp_path.glob("out.*"))) == 2
+
+
+def test_compare_checks_before_it_measures(recipe, capsys):
+    def lesson(recipe):
+        recipe.compare({"one": lambda x: x, "other": lambda x: x + 1e-3}, 1.0)
+
+    with pytest.raises(SystemExit) as exit_:
+        recipe("--time-limit", "0.2").run(lesson)
+    assert exit_.value.code == 2
+    shown = capsys.readouterr()
+    assert "other DISAGREES" in shown.out
+    assert "speed-up" not in shown.out
+    assert shown.err.count("\n") == 1
+
+
+def test_compare_writes_down_what_it_checked_and_measured(recipe, tmp_path):
+    def lesson(recipe):
+        doubled = {"sum": lambda x: x + x, "product": lambda x: 2 * x}
+        recipe.compare(doubled, 3.0, tolerance={"product": 1e-6}, what="doubling")
+        recipe.compare(doubled, 3.0, reference=6.0, tolerance=1e-7)
+        recipe.compare(doubled, 3.0, tolerance=None)
+
+    recipe("--time-limit", "0.2").run(lesson)
+    result = read_result(tmp_path / "out.json")
+    assert [(a.candidate, a.tolerance) for a in result.agreements] == [
+        ("product", 1e-6),
+        ("sum", 1e-7),
+        ("product", 1e-7),
+    ]
+    assert len(result.comparisons) == 3
+
+
+def test_a_batch_larger_than_the_data_is_refused(recipe, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        recipe("--batch", "1000000").run(lambda recipe: recipe.load_data("digits"))
+    assert exit_.value.code == 2
+    assert "--batch 1000000" in capsys.readouterr().err

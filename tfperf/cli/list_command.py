@@ -12,14 +12,19 @@ def register(app: typer.Typer) -> None:
     def list_recipes() -> None:
         """List the recipes: the question each answers, what it needs, how long it takes."""
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
         from tfperf.cookbook import catalog, header
 
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("recipe", "question", "needs", "time"):
-            table.add_column(column, no_wrap=column == "recipe")
+        table.add_column("recipe", no_wrap=True)
+        table.add_column("question, needs, time")
         for name, path in catalog.list_recipes().items():
             about = header.read_header(path)
-            table.add_row(name, about.title, about.needs, about.time)
-        Console(highlight=False).print(table)
+            table.add_row(name, f"{escape(about.title)}\n[dim]{escape(about.needs)} {escape(about.time)}[/dim]")
+        console = Console(highlight=False)
+        console.print(table)
+        console.print(
+            "\n`tfperf run NAME` runs one; `tfperf run NAME --help` shows its claim, its flags and what to try."
+        )

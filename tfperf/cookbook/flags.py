@@ -2,14 +2,16 @@
 
 import argparse
 import math
+import shutil
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from tfperf.cookbook.header import Header
+from tfperf.cookbook.header import FIELDS, Header
 from tfperf.files import why_not_writable
 
-__all__ = ["Flag", "check_shared_flags", "parse_flags", "result_file"]
+__all__ = ["Flag", "check_shared_flags", "describe", "parse_flags", "result_file"]
 
 QUICK_TIME_LIMIT = 3.0
 """Seconds a comparison may take with --quick."""
@@ -40,13 +42,14 @@ class _OneLineParser(argparse.ArgumentParser):
 
 
 def parse_flags(
-    name: str, header: Header, *, batch: int, own: Mapping[str, Flag], arguments: list[str] | None
+    name: str, header: Header, *, batch: int, model: str | None, own: Mapping[str, Flag], arguments: list[str] | None
 ) -> argparse.Namespace:
-    """The values of all flags: quick, json, batch, seed, time_limit, and the recipe's own.
+    """The values of all flags: quick, json, batch, seed, time_limit, model and inputs, and the recipe's own.
 
     Args:
-        name: of the recipe.
+        name: the recipe's.
         batch: default of --batch.
+        model: default of --model; None: this recipe works on its own net only, and has no such flag.
         own: flags of this recipe alone, by name with underscores.
         arguments: the command line's; None: those of this process.
 
@@ -55,15 +58,21 @@ def parse_flags(
     """
     parser = _OneLineParser(
         prog=f"tfperf run {name}",
-        description=f"{header.title} {header.expect}",
-        epilog=f"Needs: {header.needs} Time: {header.time}",
+        description=describe(header),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     _add_shared(parser)
     add = parser.add_argument
     add("--json", type=Path, metavar="FILE", default=result_file(name),
-        help="where the result goes, the plot beside it (default: %(default)s)")  # fmt: skip
+        help="where the result goes; the plot goes beside it (default: %(default)s)")  # fmt: skip
     add("--batch", type=_whole(1), metavar="N", default=batch, help="examples in a batch (default: %(default)s)")
+    if model is not None:
+        add("--model", metavar="MODEL", default=model,
+            help="the net to experiment on, yours too: file.py:function, module:function, a .keras file, or a name of "
+            "get_net (default: %(default)s)")  # fmt: skip
+        add("--inputs", type=Path, metavar="FILE.npz", default=None,
+            help="inputs for the model, one array for each by its name (default: random numbers)")  # fmt: skip
     for flag, (default, words, choices) in own.items():
         add(f"--{flag.replace('_', '-')}", type=_parser_like(default), metavar=type(default).__name__.upper(),
             choices=choices, default=default, help=f"{words} (default: %(default)s)")  # fmt: skip
@@ -73,6 +82,28 @@ def parse_flags(
     if reason := why_not_writable(flags.json):
         parser.error(f"argument --json: {reason}")
     return flags
+
+
+def describe(header: Header) -> str:
+    """The whole header as `--help` shows it, as wide as the terminal."""
+    texts = {
+        "Source": header.source,
+        "Claim": header.claim,
+        "Expect": header.expect,
+        "Holds not": header.holds_not,
+        "Needs": header.needs,
+        "Time": header.time,
+        "Shows": ", ".join(header.shows),
+        "Try": "\n".join(f"- {one}" for one in header.tries),
+        "Command": header.command,
+    }
+    width = min(shutil.get_terminal_size().columns, 120)
+    lines = [header.title]
+    for field in FIELDS:
+        for number, text in enumerate(texts[field].splitlines()):
+            opening = f"{field}: " if number == 0 else " " * 4
+            lines.append(textwrap.fill(text, width, initial_indent=opening, subsequent_indent=" " * 6))
+    return "\n".join(lines)
 
 
 def check_shared_flags(arguments: list[str]) -> None:
@@ -92,16 +123,16 @@ def check_shared_flags(arguments: list[str]) -> None:
 def _add_shared(parser: argparse.ArgumentParser) -> None:
     """Add the flags that mean the same to every recipe."""
     add = parser.add_argument
-    add("--quick", action="store_true", help="show the way in seconds; the figures are rougher")
+    add("--quick", action="store_true", help="a short run with rougher figures")
     add(
         "--seed",
         type=_whole(0, most=2**32 - 1),
         metavar="N",
         default=0,
-        help="of weights, inputs and orders (default: %(default)s)",
+        help="seed of weights, inputs and orders (default: %(default)s)",
     )
     add("--time-limit", type=_positive, metavar="SECONDS",
-        help=f"for each comparison (default: {TIME_LIMIT:g}, with --quick {QUICK_TIME_LIMIT:g})")  # fmt: skip
+        help=f"time for each comparison (default: {TIME_LIMIT:g}, with --quick {QUICK_TIME_LIMIT:g})")  # fmt: skip
 
 
 def _parser_like(default: int | float | str) -> Callable[[str], Any]:

@@ -6,8 +6,10 @@ from tfperf.measure.comparing import compare
 from tfperf.measure.comparison import Comparison, Ratio, Verdict
 from tfperf.measure.environment import Conditions, Environment
 from tfperf.measure.measurement import Doubt, Measurement, Stop
+from tfperf.measure.memory import PeakMemory
 from tfperf.measure.sampling import Progress, measure
 from tfperf.measure.statistics import Interval
+from tfperf.measure.words import format_bytes, format_seconds
 
 __all__ = [
     "Agreement",
@@ -18,11 +20,14 @@ __all__ = [
     "Environment",
     "Interval",
     "Measurement",
+    "PeakMemory",
     "Progress",
     "Ratio",
     "Stop",
     "Verdict",
     "check_agreement",
     "compare",
+    "format_bytes",
+    "format_seconds",
     "measure",
 ]

@@ -1,0 +1,107 @@
+"""The net that a recipe experiments on: its own, or the reader's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from tfperf.errors import TfperfError
+from tfperf.exports import Servable, open_model, read_inputs
+from tfperf.nets import NAMES
+
+__all__ = ["OpenedModel", "open_for_recipe"]
+
+
+class OpenedModel:
+    """A net with inputs for it.
+
+    Attributes:
+        net: the Keras model.
+        name: a plain name for files and titles.
+        words: the net in a sentence: "get_net('mlp')" or "your net (my_model.py:build)".
+        is_yours: whether it came from --model.
+        arrays: one array for each input, (batch, ...), in the order of the signature.
+        args: the same as tensors in the positional arguments that the net takes: `net(*args)`.
+        servable: the net with its signature, for exporting and for engines.
+    """
+
+    def __init__(
+        self, model: str, servable: Servable, given: Sequence[NDArray[Any]] | None, batch: int, seed: int
+    ) -> None:
+        """Use `open_for_recipe` instead."""
+        self.net: keras.Model = servable.net
+        self.name = servable.name
+        self.is_yours = model not in NAMES
+        self.words = f"your net ({model})" if self.is_yours else f"get_net('{model}')"
+        self.servable = servable
+        self._model, self._given, self._seed = model, given, seed
+        self.arrays = self.batch_of(batch)
+        self.args = self.arguments(self.arrays)
+
+    def batch_of(self, size: int) -> tuple[NDArray[Any], ...]:
+        """Inputs with a batch of `size`: those of --inputs, cut or repeated, or random ones."""
+        return self.servable.signature.examples(size, self._given, self._seed)
+
+    def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """Arrays in the order of the signature as the positional arguments of the net: `net(*arguments)`."""
+        return tuple(self.servable.pack([tf.constant(array) for array in arrays]))
+
+    def copy(self, policy: str = "float32") -> keras.Model:
+        """The net once more, with equal weights of its own, whose layers compute under a Keras dtype policy.
+
+        Weights stay float32 under the mixed policies. The layer or layers that give the outputs keep float32, so that
+        losses and logits do not overflow.
+        """
+        keras.utils.set_random_seed(self._seed)
+        net = open_model(self._model, seed=self._seed).net
+        net.set_weights(self.net.get_weights())
+        if policy != "float32":
+            last = _last_layers(net)
+            for layer in net._flatten_layers():
+                if layer.compute_dtype == "float32" and layer not in last:
+                    layer.dtype_policy = policy
+        return net
+
+
+def open_for_recipe(model: str, inputs: Path | None, batch: int, seed: int) -> OpenedModel:
+    """Open what --model and --inputs name.
+
+    Args:
+        model: a name of get_net, file.py:function, module:function or a .keras file.
+        inputs: an .npz file with the net's inputs by their names; None: random ones.
+        batch: examples.
+        seed: seed of random weights and inputs.
+
+    Raises:
+        TfperfError: there is no such model, it is no Keras model, or it gives numbers that are not finite.
+    """
+    servable = open_model(model, seed=seed)
+    if servable.net is None:
+        raise TfperfError(
+            "expected a Keras model (a name of get_net, file.py:function, module:function or a .keras file), whose "
+            f"layers the recipe can look at. Received: the SavedModel {model}; `tfperf tune {model}` takes it"
+        )
+    if strings := [form for form in servable.signature.inputs if form.dtype == "string"]:
+        raise TfperfError(f"expected a model whose inputs are numbers. Received: {model}, whose input is {strings[0]}")
+    given = None if inputs is None else read_inputs(inputs, servable.signature)
+    opened = OpenedModel(model, servable, given, batch, seed)
+    if not all(np.isfinite(output).all() for output in servable.reference(opened.arrays)):
+        fed = "the inputs of --inputs" if given is not None else "random inputs; give real ones with --inputs FILE.npz"
+        raise TfperfError(f"expected finite outputs of {model} in float32. Received: NaN or infinity, with {fed}")
+    return opened
+
+
+def _last_layers(net: keras.Model) -> list[Any]:
+    """The layers that give the outputs, where Keras knows them; for a subclass its last layer."""
+    try:
+        outputs = keras.tree.flatten(net.outputs)
+    except (AttributeError, ValueError):
+        outputs = []
+    if outputs:
+        return [tensor._keras_history.operation for tensor in outputs]
+    layers = [layer for layer in net._flatten_layers(include_self=False) if layer.weights]
+    return layers[-1:]
