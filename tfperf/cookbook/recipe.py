@@ -116,7 +116,8 @@ class Recipe:
         opened = open_for_recipe(flags.model, flags.inputs, flags.batch if batch is None else batch, flags.seed)
         if opened.is_yours:
             self.fact("model", flags.model)
-            self.console.print(f"Net: {opened.words}, inputs {opened.servable.signature.inputs[0]}", markup=False)
+            inputs = "; ".join(map(str, opened.servable.signature.inputs))
+            self.console.print(f"Net: {opened.words}. Inputs: {inputs}", markup=False)
         return opened
 
     def load_data(self, name: str = "fashion_mnist", quick: tuple[int, int] = QUICK_IMAGES) -> Dataset:
