@@ -3,8 +3,7 @@
 Source: 000, 混合式编程
 Claim: `tf.function` turns a net into a graph; 1000 calls of get_net at batch 1 take 1.2769 s eagerly and 0.5811 s as a
     graph, 2.2 times as fast. The compiler can fold `fancy_func(1, 2, 3, 4)` into `print(10)`.
-Expect: one net called in five ways with equal outputs, from `predict` to a concrete function; the source's small
-    program as TensorFlow traces it and as it runs; the retracing trap, with its traces counted; what debugging loses.
+Expect: five ways to call one net, with equal outputs; the source's program as traced and as run; traces counted.
 Holds not: for nets whose kernels take milliseconds, where the interpreter is a small share of the time; on a CPU XLA
     makes some nets slower (MobileNetV2 5 times).
 Needs: TensorFlow; no GPU, no data.
