@@ -132,13 +132,15 @@ def test_gradient_accumulation_saves_memory_and_tells_of_batch_normalization(qui
     assert result.facts["largest difference with batch normalization, as a share of the largest gradient"] > 0.01
 
 
-def test_operator_fusion_moves_an_eighth(quick_run):
+def test_operator_fusion_moves_an_eighth_and_looks_at_a_net(quick_run):
     _, folder = quick_run("operator_fusion")
     facts = read_result(folder / "results" / "operator_fusion.json").facts
     assert facts["kernels: eager, 8 operations"] == facts["kernels: graph, 8 operations"] == 8
     assert facts["kernels: XLA, 8 operations"] == 1
     assert facts["bytes moved: eager, 8 operations"] == pytest.approx(2 * 8 * 64 * 10**6, rel=0.01)
     assert facts["bytes moved: XLA, 8 operations"] == pytest.approx(2 * 64 * 10**6, rel=0.01)
+    assert 0 < facts["fused kernels of TensorFlow"] < facts["kernels TensorFlow runs"]
+    assert facts["kernels of XLA"] < facts["kernels TensorFlow runs"]
 
 
 def test_async_dispatch_fits_its_model_and_fills_memory(quick_run):

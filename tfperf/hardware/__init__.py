@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfperf.cores import usable_cores
     from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
+    from tfperf.hardware.kernels.traced import Traced
 
-__all__ = ["Work", "graph_work", "hlo_work", "program_of", "usable_cores"]
+__all__ = ["Traced", "Work", "graph_work", "hlo_work", "program_of", "usable_cores"]
 
 _HOMES = {
+    "Traced": "hardware.kernels.traced",
     "Work": "hardware.counting",
     "graph_work": "hardware.counting",
     "hlo_work": "hardware.counting",
