@@ -33,7 +33,14 @@ def test_a_comparison_fits_a_narrow_terminal(shown, comparison):
     assert "short" in text
     assert "baseline" in text
     assert "slower" in text
-    assert "…" not in text
+    assert "…" not in "".join(line for line in text.splitlines() if not line.startswith("doubt"))
+
+
+def test_a_narrow_terminal_breaks_no_word(shown, noisy):
+    names = ("a concrete function of tensors", "the exported SavedModel in TensorFlow")
+    text = shown(tables.measurement_table([noisy(name, 0.01) for name in names]), width=80)
+    words = text.replace("│", " ").split()
+    assert {word for name in names for word in name.split()} <= set(words)
 
 
 def test_a_measurement_names_its_time_and_memory(shown, noisy):
@@ -49,6 +56,24 @@ def test_doubts_are_below_the_table(shown, measured):
     doubt = Doubt(name="drift", words="it drifts", advice="wait")
     text = shown(tables.measurement_table([measured("step", np.full(20, 0.01), doubts=(doubt,))]))
     assert "doubt: step: it drifts: wait" in text
+
+
+def test_doubts_of_a_kind_share_one_line(shown, measured):
+    from tfperf.measure import Doubt
+
+    few = [Doubt(name="vague", words=f"known to {share} %", advice="raise the time limit") for share in (3, 5)]
+    known = [measured(name, np.full(20, 0.01), doubts=(doubt,)) for name, doubt in zip("ab", few, strict=True)]
+    text = shown(tables.measurement_table(known))
+    assert "doubt: a, b: vague: raise the time limit" in text
+
+
+def test_a_doubt_takes_one_line_of_a_narrow_terminal(shown, measured):
+    from tfperf.measure import Doubt
+
+    doubt = Doubt(name="drift", words="it drifts " * 9, advice="wait")
+    lines = shown(tables.measurement_table([measured("step", np.full(20, 0.01), doubts=(doubt,))]), 80).splitlines()
+    assert sum("drifts" in line for line in lines) == 1
+    assert max(map(len, lines)) <= 80
 
 
 def test_names_are_not_read_as_markup(shown, noisy):

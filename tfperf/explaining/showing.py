@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from rich.console import Group
 from rich.markup import escape
-from rich.table import Table
 
 from tfperf.explaining.explanation import Explained, Explanation, Layer
 from tfperf.explaining.words import prediction_words, technique_words, traces_words, xla_words
@@ -52,7 +52,7 @@ def _count(number: int) -> str:
     return str(number)
 
 
-def layer_table(explained: Explained) -> Table:
+def layer_table(explained: Explained) -> Group:
     """The layers at one batch size."""
     table = bare_table(*COLUMNS)
     for row in layer_rows(explained):

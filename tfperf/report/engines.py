@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
@@ -30,7 +31,7 @@ _COLOURS = {
 }
 
 
-def speed_table(survey: Survey) -> Table:
+def speed_table(survey: Survey) -> Group:
     """How fast: one row for each plan that ran; below it those that did not, with their reasons, and the doubts."""
     table = bare_table("", "latency [95 %]", "examples/s", "speed-up [99 %]")
     baseline = _baseline(survey)

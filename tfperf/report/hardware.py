@@ -5,6 +5,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
@@ -33,7 +34,7 @@ NOISY = "~: too noisy here, no two passes agree within 5 %"
 COLOURS = ("#2a6f97", "#c2570c", "#2e7d4f", "#7b4d94", "#b03a48", "#8a6d00")
 
 
-def arithmetic_table(ceilings: Ceilings) -> Table:
+def arithmetic_table(ceilings: Ceilings) -> Group:
     """One row for each type: the rate of its fastest product, by threads."""
     table = bare_table("", *(thread_words(count) for count in ceilings.threads))
     for dtype, rates in _peaks(ceilings).items():
@@ -48,7 +49,7 @@ def arithmetic_table(ceilings: Ceilings) -> Table:
     return with_notes(table, [*notes, *refused], [])
 
 
-def memory_table(ceilings: Ceilings, caches: Sequence[Cache]) -> Table:
+def memory_table(ceilings: Ceilings, caches: Sequence[Cache]) -> Group:
     """One row for each working set: bytes a second, by kind and threads, and the cache it fits; doubts below."""
     kinds = [
         (kind, count)
@@ -91,7 +92,7 @@ def call_table(ceilings: Ceilings) -> Table:
     return table
 
 
-def ladder_table(ladder: Ladder) -> Table:
+def ladder_table(ladder: Ladder) -> Group:
     """One row for each working set: how far a number at a random place is, and one in a burst."""
     table = bare_table("working set", "fits", "random", "in a burst, 8 bytes")
     for one in ladder.accesses:

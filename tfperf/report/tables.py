@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from tfperf.measure import Comparison, Environment, Measurement, Verdict
+from tfperf.measure import Comparison, Doubt, Environment, Measurement, Verdict
 from tfperf.measure.regression import Change, Outcome
 from tfperf.measure.results import Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds
@@ -14,6 +16,7 @@ __all__ = [
     "bare_table",
     "change_table",
     "comparison_table",
+    "each_kind_once",
     "environment_table",
     "measurement_table",
     "summary_table",
@@ -28,17 +31,17 @@ _COLOURS = {
 }
 
 
-def measurement_table(measurements: Sequence[Measurement]) -> Table:
+def measurement_table(measurements: Sequence[Measurement]) -> Group:
     """One row for each measurement: time with its interval, first call, memory; its doubts below."""
     table = bare_table("", "median [95 %]", "first call", "peak memory")
     for m in measurements:
         table.add_row(
             escape(m.name), format_interval(m.interval), format_seconds(m.first_call_seconds), _memory_words(m)
         )
-    return with_notes(table, [], [(m.name, str(doubt)) for m in measurements for doubt in m.doubts])
+    return with_notes(table, [], each_kind_once([(m.name, doubt) for m in measurements for doubt in m.doubts]))
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def comparison_table(comparison: Comparison) -> Group:
     """One row for each candidate, with its ratio against the first; first calls and doubts below."""
     first = comparison.measurements[0]
     table = bare_table("", "median [95 %]", "speed-up [99 %]", "")
@@ -50,10 +53,10 @@ def comparison_table(comparison: Comparison) -> Table:
             format_ratio(ratio.interval) if ratio else "1",
             _coloured(ratio.verdict) if ratio else "baseline",
         )
-    doubts = [("", str(doubt)) for doubt in comparison.doubts]
-    doubts += [(m.name, str(doubt)) for m in comparison.measurements for doubt in m.doubts]
+    doubts = [("", doubt) for doubt in comparison.doubts]
+    doubts += [(m.name, doubt) for m in comparison.measurements for doubt in m.doubts]
     first_calls = ", ".join(f"{m.name} {format_seconds(m.first_call_seconds)}" for m in comparison.measurements)
-    return with_notes(table, [f"first call: {first_calls}"], doubts)
+    return with_notes(table, [f"first call: {first_calls}"], each_kind_once(doubts))
 
 
 def change_table(changes: Iterable[Change]) -> Table:
@@ -109,11 +112,40 @@ def _coloured(verdict: Verdict | Outcome) -> str:
     return f"[{colour}]{verdict}[/{colour}]"
 
 
-def with_notes(table: Table, notes: Sequence[str], doubts: Sequence[tuple[str, str]]) -> Table:
-    """The table with notes under it, then the doubts: one line for each kind, naming whom it concerns."""
-    by_words: dict[str, list[str]] = {}
-    for name, words in doubts:
-        by_words.setdefault(words, []).append(name)
-    lines = [f"doubt{': ' if any(names) else ''}{', '.join(names)}: {words}" for words, names in by_words.items()]
-    table.caption = escape("\n".join([*notes, *lines])) or None
-    return table
+def with_notes(table: Table, notes: Sequence[str], doubts: Sequence[tuple[str, str]]) -> Group:
+    """The table with notes under it, then the doubts: one line each, cut where the terminal ends.
+
+    Args:
+        table: key figures.
+        notes: plain sentences.
+        doubts: (whom it concerns, or "", words).
+    """
+    _keep_words_whole(table)
+    lines = [Text(note, style="dim") for note in notes]
+    for names, words in doubts:
+        told = f"doubt: {names}: {words}" if names else f"doubt: {words}"
+        lines.append(Text(told, style="dim", no_wrap=True, overflow="ellipsis"))
+    return Group(table, *lines)
+
+
+def _keep_words_whole(table: Table) -> None:
+    """Make each column at least as wide as its longest word, so that a narrow terminal breaks between words only."""
+    for column in table.columns:
+        cells = [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
+        column.min_width = max((len(word) for cell in cells for word in cell.split()), default=None)
+
+
+def each_kind_once(doubts: Sequence[tuple[str, Doubt]]) -> list[tuple[str, str]]:
+    """Group doubts of one kind: (the names it concerns, its words with its advice).
+
+    Words that differ only in their figures become the name of the kind, so that a line says one thing.
+    """
+    kinds: dict[str, list[tuple[str, Doubt]]] = {}
+    for name, doubt in doubts:
+        kinds.setdefault(doubt.name, []).append((name, doubt))
+    lines = []
+    for kind, found in kinds.items():
+        words = {doubt.words for _, doubt in found}
+        what = words.pop() if len(words) == 1 else kind.replace("_", " ")
+        lines.append((", ".join(name for name, _ in found if name), f"{what}: {found[0][1].advice}"))
+    return lines

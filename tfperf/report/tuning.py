@@ -5,8 +5,8 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 
+from rich.console import Group
 from rich.markup import escape
-from rich.table import Table
 
 from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Verdict
@@ -99,7 +99,7 @@ def _named(facts: Facts, trial: Trial) -> str:
     return facts.label(trial) + ", which you have" * (trial.name in facts.outcome.defaults)
 
 
-def summary_table(outcome: Outcome) -> Table:
+def summary_table(outcome: Outcome) -> Group:
     """The finalists and the defaults, best first; below them the doubts and what the error is."""
     facts, table = Facts(outcome), bare_table(*SUMMARY)
     for trial in facts.finalists:
@@ -108,7 +108,7 @@ def summary_table(outcome: Outcome) -> Table:
     return with_notes(table, notes, facts.doubts)
 
 
-def trial_table(outcome: Outcome, limit: int | None = None) -> Table:
+def trial_table(outcome: Outcome, limit: int | None = None) -> Group:
     """Every trial that ran, best first; below them those that did not, with what became of each and why.
 
     Args:

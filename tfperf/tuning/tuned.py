@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
-from rich.table import Table
+from rich.console import Group
 
 from tfperf.engines.building import build
 from tfperf.engines.plan import Plan
@@ -122,11 +122,11 @@ class Tuned:
         """
         write_report(path, self.outcome)
 
-    def table(self) -> Table:
+    def table(self) -> Group:
         """The finalists, for `rich.print`."""
         return summary_table(self.outcome)
 
-    def trials(self) -> Table:
+    def trials(self) -> Group:
         """Every plan, with what became of it, for `rich.print`."""
         return trial_table(self.outcome)
 
