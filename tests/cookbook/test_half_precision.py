@@ -2,7 +2,8 @@
 
 import pytest
 
-from tfperf.cookbook.half_precision import far_slower, why_slower
+from tfperf.cookbook.half_precision import speed_words, why_slower
+from tfperf.measure import Ratio, Verdict
 
 CASTS = "the casts cost more than the kernels save"
 
@@ -23,8 +24,14 @@ def test_the_reason_is_that_of_the_device_that_computes(environment, features, a
     assert words in why_slower("float16", far=far, environment=machine)
 
 
-def test_what_is_far_slower_is_told_with_its_step():
-    words = far_slower("mixed_float16", 3.25, 0.05)
-    assert words.startswith(
-        "mixed_float16: far slower here, a step took 3.2 s, 65 times as long as in float32, because"
-    )
+@pytest.mark.parametrize(
+    ("times", "verdict", "words"),
+    [
+        (2.0, Verdict.FASTER, "mixed_float16: faster, a training step has 2.00 times the speed of float32."),
+        (0.4, Verdict.SLOWER, "mixed_float16: slower, a training step has 0.40 times the speed of float32, because"),
+    ],
+)
+def test_a_slower_step_is_told_with_its_reason(times, verdict, words):
+    names = {"baseline": "float32", "candidate": "mixed_float16"}
+    ratio = Ratio(**names, estimate=times, low=times * 0.9, high=times * 1.1, verdict=verdict)
+    assert speed_words("mixed_float16", ratio).startswith(words)

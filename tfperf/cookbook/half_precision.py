@@ -1,30 +1,29 @@
 """Half precision in the recipes: when it is too slow to train with, and why it is slower than float32."""
 
+from tfperf.measure import Ratio, Verdict
 from tfperf.measure.environment import ARITHMETIC, Environment
 
-__all__ = ["TOO_SLOW", "far_slower", "why_slower"]
+__all__ = ["TOO_SLOW", "speed_words", "why_slower"]
 
 TOO_SLOW = 20
-"""Times as long as in float32 a step takes that a recipe neither trains with nor compares."""
+"""If a step takes so many times as long as in float32, a recipe does not train with it."""
 
 
-def far_slower(policy: str, seconds: float, of_float32: float) -> str:
-    """What a recipe says of a policy whose training step is too slow.
+def speed_words(policy: str, ratio: Ratio) -> str:
+    """Say how fast a training step under a policy is beside float32, and why where it is slower.
 
     Args:
-        policy: Keras's name of it.
-        seconds: of the one step that was timed.
-        of_float32: seconds of one step in float32.
+        policy: Keras's name of it: "mixed_bfloat16" or "mixed_float16".
+        ratio: of the step under the policy against the step in float32.
     """
-    why = why_slower(policy.removeprefix("mixed_"), far=True)
-    return (
-        f"{policy}: far slower here, a step took {seconds:.1f} s, {seconds / of_float32:.0f} times as long as in "
-        f"float32, because {why}. So it was neither trained nor compared."
-    )
+    words = f"{policy}: {ratio.verdict}, a training step has {ratio.estimate:.2f} times the speed of float32"
+    if ratio.verdict is not Verdict.SLOWER:
+        return f"{words}."
+    return f"{words}, because {why_slower(policy.removeprefix('mixed_'), far=ratio.estimate * TOO_SLOW < 1)}."
 
 
 def why_slower(number_format: str, *, far: bool, environment: Environment | None = None) -> str:
-    """Why a training step in a half format is slower than in float32, in words that follow "because".
+    """Say why a training step in a half format is slower than in float32, in words that follow "because".
 
     Args:
         number_format: "bfloat16" or "float16".

@@ -1,6 +1,6 @@
 """The net that a recipe experiments on: its own, or the reader's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from tfperf.data import Dataset
 from tfperf.errors import TfperfError
 from tfperf.exports import Servable, open_model, read_inputs
 from tfperf.nets import NAMES
@@ -23,20 +24,26 @@ class OpenedModel:
         net: the Keras model.
         name: a plain name for files and titles.
         words: the net in a sentence: "get_net('mlp')" or "your net (my_model.py:build)".
-        is_yours: whether it came from --model.
+        is_yours: whether it is another than the recipe's own.
         arrays: one array for each input, (batch, ...), in the order of the signature.
         args: the same as tensors in the positional arguments that the net takes: `net(*args)`.
         servable: the net with its signature, for exporting and for engines.
     """
 
     def __init__(
-        self, model: str, servable: Servable, given: Sequence[NDArray[Any]] | None, batch: int, seed: int
+        self,
+        model: str,
+        servable: Servable,
+        given: Sequence[NDArray[Any]] | None,
+        batch: int,
+        seed: int,
+        is_yours: bool,
     ) -> None:
         """Use `open_for_recipe` instead."""
         self.net: keras.Model = servable.net
         self.name = servable.name
-        self.is_yours = model not in NAMES
-        self.words = f"your net ({model})" if self.is_yours else f"get_net('{model}')"
+        self.is_yours = is_yours
+        self.words = f"get_net('{model}')" if model in NAMES else f"your net ({model})"
         self.servable = servable
         self._model, self._given, self._seed = model, given, seed
         self.arrays = self.batch_of(batch)
@@ -49,6 +56,20 @@ class OpenedModel:
     def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """Arrays in the order of the signature as the positional arguments of the net: `net(*arguments)`."""
         return tuple(self.servable.pack([tf.constant(array) for array in arrays]))
+
+    def training_batch(self, data: Dataset | None, size: int) -> tuple[tuple[Any, ...], Any, Callable[..., Any]]:
+        """Give inputs, labels and a loss (labels, outputs) -> scalar, for one training step.
+
+        Args:
+            data: images that the net is made for, with labels, for the cross-entropy of its logits; None: the net's own
+                inputs, labels of zero, and the mean square of its outputs, a loss for a net whose labels are not known.
+            size: examples.
+        """
+        if data is None:
+            return self.arguments(self.batch_of(size)), tf.zeros([size]), _mean_square
+        images = tf.constant(data.train_images[:size] / np.float32(255))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return (images,), tf.constant(data.train_labels[:size]), loss
 
     def copy(self, policy: str = "float32") -> keras.Model:
         """The net once more, with equal weights of its own, whose layers compute under a Keras dtype policy.
@@ -67,7 +88,7 @@ class OpenedModel:
         return net
 
 
-def open_for_recipe(model: str, inputs: Path | None, batch: int, seed: int) -> OpenedModel:
+def open_for_recipe(model: str, inputs: Path | None, batch: int, seed: int, *, own: str) -> OpenedModel:
     """Open what --model and --inputs name.
 
     Args:
@@ -75,6 +96,7 @@ def open_for_recipe(model: str, inputs: Path | None, batch: int, seed: int) -> O
         inputs: an .npz file with the net's inputs by their names; None: random ones.
         batch: examples.
         seed: seed of random weights and inputs.
+        own: the recipe's own net.
 
     Raises:
         TfperfError: there is no such model, it is no Keras model, or it gives numbers that are not finite.
@@ -88,11 +110,15 @@ def open_for_recipe(model: str, inputs: Path | None, batch: int, seed: int) -> O
     if strings := [form for form in servable.signature.inputs if form.dtype == "string"]:
         raise TfperfError(f"expected a model whose inputs are numbers. Received: {model}, whose input is {strings[0]}")
     given = None if inputs is None else read_inputs(inputs, servable.signature)
-    opened = OpenedModel(model, servable, given, batch, seed)
+    opened = OpenedModel(model, servable, given, batch, seed, is_yours=model != own or given is not None)
     if not all(np.isfinite(output).all() for output in servable.reference(opened.arrays)):
         fed = "the inputs of --inputs" if given is not None else "random inputs; give real ones with --inputs FILE.npz"
         raise TfperfError(f"expected finite outputs of {model} in float32. Received: NaN or infinity, with {fed}")
     return opened
+
+
+def _mean_square(_: Any, outputs: Any) -> Any:
+    return tf.add_n([tf.reduce_mean(tf.cast(output, tf.float32) ** 2) for output in keras.tree.flatten(outputs)])
 
 
 def _last_layers(net: keras.Model) -> list[Any]:

@@ -23,6 +23,7 @@ from tfperf.measure import (
     Comparison,
     Environment,
     Measurement,
+    PeakMemory,
     Progress,
     check_agreement,
     compare,
@@ -73,6 +74,7 @@ class Recipe:
         self.name = path.stem
         self.header = read_header(path)
         self.flags = parse_flags(self.name, self.header, batch=batch, model=model, own=own, arguments=arguments)
+        self._own_model = model or ""
         self._is_first = _rank() == 0
         self.console = Console(highlight=False, quiet=not self._is_first)
         self._dataset: str | None = None
@@ -112,8 +114,8 @@ class Recipe:
         """
         from tfperf.cookbook.opened_model import open_for_recipe  # loads TensorFlow
 
-        flags = self.flags
-        opened = open_for_recipe(flags.model, flags.inputs, flags.batch if batch is None else batch, flags.seed)
+        flags, size = self.flags, self.flags.batch if batch is None else batch
+        opened = open_for_recipe(flags.model, flags.inputs, size, flags.seed, own=self._own_model)
         if opened.is_yours:
             self.fact("model", flags.model)
             inputs = "; ".join(map(str, opened.servable.signature.inputs))
@@ -213,6 +215,25 @@ class Recipe:
         measurement = benchmark.measure(function, *args)
         self.add(measurement)
         return measurement
+
+    def peaks(self, candidates: Mapping[str, Callable[..., Any]], *args: Any) -> dict[str, int]:
+        """Measure how many bytes more than the first candidate each one takes at its peak, and write that down.
+
+        Args:
+            candidates: name -> function, already traced, the smallest peak first: what the process keeps of one peak
+                hides a smaller one after it. Each is called once.
+            *args: what each of them is called with.
+        """
+        memory, peaks = PeakMemory(), {}
+        for name, function in candidates.items():
+            function(*args)
+            peak = memory.read()
+            peaks[name] = peak.resident if peak.device is None else peak.device
+        first = next(iter(peaks))
+        above = {name: size - peaks[first] for name, size in peaks.items()}
+        for name, size in above.items():
+            self.fact(f"bytes of peak memory above {first}: {name}", size)
+        return above
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Callable[[Progress], None]]:
