@@ -1,14 +1,20 @@
 """What is in a SavedModel, and who can load it?
 
-Command: python recipes/save_model.py, or tfperf run save_model
+Source: 000, 序列化
+Claim: `tf.saved_model.save(net, 'my_mlp')` writes 64 KB of saved_model.pb beside assets/ and variables/. A compiled
+    model can run on other devices and from other languages, and is usually faster.
+Expect: the files of two ways to save, with sizes and signatures; the same outputs from a Python that has no Keras; what
+    loading costs, and how fast the loaded function is.
+Holds not: Keras 3's `load_model` does not read a SavedModel.
 Needs: TensorFlow; no GPU, no data.
 Time: about 30 s; with --quick about 15 s.
-Source: tf.saved_model.save(net, 'my_mlp') writes 64 KB of saved_model.pb and a folder of variables; other
-    programs and other languages can load them.
-Expect: the files of two ways to save, with sizes and signatures; the same outputs, to the last bit, from a
-    fresh Python that has no Keras; what loading costs, and how fast the loaded function is.
+Shows: export, save_as_the_source, call_exported
+Try:
+    - --model resnet18: saved_model.pb grows with the number of layers, variables/ with the number of weights.
+    - --batch 256: eager, graph and loaded function come closer, as the kernels take longer.
 """
 
+import inspect
 import subprocess
 import sys
 import tempfile
@@ -17,113 +23,119 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tfperf import Benchmark, Recipe, TfperfError, check_agreement, compare, get_net
-from tfperf.files import writing_folder_whole
-from tfperf.measure.words import format_bytes
+from tfperf import Recipe, TfperfError
+from tfperf.exports import writing_folder_whole
+from tfperf.measure import format_bytes
+from tfperf.report import interval_plot
 
-FOLDER = Path("saved_models")
-LOADER_DEADLINE = 120  # seconds for the other Python, which imports TensorFlow first
 
-# All that a program needs to use the exported net: TensorFlow alone. That Keras cannot be imported is enforced.
-LOADER = """
+def export(net, folder):
+    """Write the net's forward pass and its weights, for programs that have TensorFlow but no Keras."""
+    net.export(folder, verbose=False)
+
+
+def save_as_the_source(net, folder):
+    """Write every function that the net tracks, with the same lower-level call as the source."""
+    tf.saved_model.save(net, str(folder))
+
+
+def call_exported(folder, **inputs):
+    """Load a SavedModel and call its signature, with nothing but TensorFlow."""
+    loaded = tf.saved_model.load(folder)  # keep it while you call: it owns the weights
+    return loaded.signatures["serving_default"](**inputs)
+
+
+DEADLINE = 120  # seconds for the other Python, which imports TensorFlow first
+WITHOUT_KERAS = """
 import sys
-sys.modules["keras"] = None  # makes every `import keras` fail
+sys.modules["keras"] = None  # makes every import of Keras fail
 import numpy as np
 import tensorflow as tf
 
-folder, inputs, outputs = sys.argv[1:]
-serve = tf.saved_model.load(folder).signatures["serving_default"]
-(result,) = serve(features=tf.constant(np.load(inputs))).values()
-np.save(outputs, result.numpy())
+{technique}
+folder, arrays, outputs = sys.argv[1:]
+inputs = {{name: tf.constant(array) for name, array in np.load(arrays).items()}}
+np.savez(outputs, **{{name: tensor.numpy() for name, tensor in call_exported(folder, **inputs).items()}})
 """
 
 
 def main(recipe: Recipe) -> None:
     """Save a net in two ways, look at the files, and load them elsewhere."""
-    net = get_net(seed=recipe.flags.seed)
-    generator = np.random.default_rng(recipe.flags.seed)
-    x = generator.standard_normal((recipe.flags.batch, 512), dtype=np.float32)  # (batch, features)
-
-    exported = FOLDER / "mlp" / "1"  # NAME/VERSION, as TensorFlow Serving wants it
+    opened = recipe.open_model()
+    exported = Path("saved_models", opened.name, "1")  # NAME/VERSION, as TensorFlow Serving wants it
     with writing_folder_whole(exported) as folder:
-        net.export(folder, verbose=False)
-    saved = FOLDER / "mlp_as_saved_model" / "1"
-    with writing_folder_whole(saved) as folder:
-        tf.saved_model.save(net, str(folder))
-
-    stored = {}
-    for title, path in (("net.export", exported), ("tf.saved_model.save, as in the source", saved)):
-        recipe.console.print(f"\n{title}: {path}", markup=False)
-        list_files(recipe, path)
-        recipe.fact(f"{title}: bytes", sum(file.stat().st_size for file in path.rglob("*") if file.is_file()))
-        names = tf.train.list_variables(str(path / "variables" / "variables"))
-        stored[path] = sum(np.prod(shape) for _, shape in names if shape) / net.count_params()
-    recipe.means(
-        f"The {net.count_params():,} weights take {format_bytes(4 * net.count_params())} as float32. net.export stores "
-        f"each {stored[exported]:.0f} times, under different names; tf.saved_model.save {stored[saved]:.0f} time."
+        if opened.is_yours:
+            opened.servable.save(folder)  # takes nets of several arguments too, which net.export does not
+        else:
+            export(opened.net, folder)
+    copies, count = list_files(recipe, exported), opened.net.count_params()
+    recipe.finds(
+        f"The {count:,} weights of {opened.words} take {format_bytes(4 * count)} in float32; "
+        f"the export stores each {copies / max(count, 1):.0f} time{'s' * (copies > 1.5 * count)}."
     )
+    if not opened.is_yours:
+        saved = Path("saved_models", f"{opened.name}_as_saved_model", "1")
+        with writing_folder_whole(saved) as folder:
+            save_as_the_source(opened.net, folder)
+        recipe.finds(f"tf.saved_model.save stores each {list_files(recipe, saved) / count:.0f} time.")
+        recipe.corrects(
+            "the 64 KB of saved_model.pb hold the graph; the weights are in variables/, and not in its listing."
+        )
 
-    with tempfile.TemporaryDirectory() as scratch:
-        outputs = run_without_keras(exported, x, Path(scratch))
-    expected = tf.function(net)(x).numpy()  # (batch, 2)
-    recipe.console.print("\nAre the outputs of a Python without Keras the same?")
-    recipe.add(check_agreement("fresh Python, no Keras", outputs, expected, tolerance=0.0))
-    recipe.fact("outputs without Keras equal to the last bit", bool(np.array_equal(outputs, expected)))
+    inputs = {name: tf.constant(array) for name, array in opened.servable.named(opened.arrays).items()}
+    expected = tf.nest.flatten(opened.servable.trace()(**inputs))
+    outputs = run_without_keras(exported, inputs)
+    recipe.agrees("fresh Python, no Keras", outputs, expected, 1e-6)
+    exact = all(np.array_equal(one, other) for one, other in zip(outputs, expected, strict=True))
+    recipe.fact("outputs without Keras equal to the last bit", exact)
+    recipe.measure("load", tf.saved_model.load, str(exported), min_samples=5)
 
-    loading = Benchmark("load", time_limit=recipe.flags.time_limit / 4, min_samples=5)
-    recipe.add(loading.measure(tf.saved_model.load, str(exported)))
-
-    loaded = tf.saved_model.load(str(exported))  # kept: its functions use the variables that it owns
-    serve = loaded.signatures["serving_default"]
-    candidates = {
-        "the net, eager": lambda x: net(x),
-        "tf.function of the net": tf.function(net),
-        "loaded, .serve": loaded.serve,
-        "loaded, signature": lambda x: serve(features=x),
+    loaded = tf.saved_model.load(str(exported))  # kept: its functions use the weights that it owns
+    serve, graph = loaded.signatures["serving_default"], tf.function(opened.net)
+    ways = {
+        "the net, eager": lambda: tf.nest.flatten(opened.net(*opened.args)),
+        "tf.function of the net": lambda: tf.nest.flatten(graph(*opened.args)),
+        "loaded, signature": lambda: tf.nest.flatten(serve(**inputs)),
     }
-    batch = tf.constant(x)
-    for name, function in candidates.items():
-        result = function(batch)
-        recipe.add(check_agreement(name, result["output_0"] if isinstance(result, dict) else result, expected))
-    with recipe.progress("the loaded function beside the net") as show:
-        comparison = compare(candidates, args=(batch,), time_limit=recipe.flags.time_limit, on_progress=show)
-    recipe.add(comparison)
-    eager = comparison.ratio("the net, eager", "loaded, signature")
-    recipe.means(
-        f"Loaded and called by its signature, the net runs {eager.estimate:.1f} times as fast as eagerly: "
-        "a SavedModel is a graph, and needs neither Keras nor the code that built it."
+    comparison = recipe.compare(ways, what="the loaded function beside the net")
+    recipe.finds(
+        f"Loaded and called by its signature, {opened.words} is "
+        f"{comparison.ratio('the net, eager', 'loaded, signature').estimate:.1f} times as fast as eager: a SavedModel "
+        "is a graph, and needs neither Keras nor the code that built it."
     )
-    recipe.plot(lambda figure: draw(figure, comparison))
+    recipe.plot(lambda figure: interval_plot(figure.subplots(), comparison, f"One call of {opened.words}"))
 
 
-def list_files(recipe: Recipe, path: Path) -> None:
-    """Print the files with their sizes, and what the signature takes and gives."""
-    for file in sorted(file for file in path.rglob("*") if file.is_file()):
-        recipe.console.print(f"  {format_bytes(file.stat().st_size):>10}  {file.relative_to(path)}", markup=False)
+def list_files(recipe: Recipe, path: Path) -> int:
+    """Print the files with their sizes and what the signature takes and gives; how many numbers are stored."""
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    recipe.fact(f"bytes: {path}", sum(file.stat().st_size for file in files))
+    rows = [(str(file.relative_to(path)), format_bytes(file.stat().st_size)) for file in files]
+    recipe.table((str(path), "size"), rows)
     signature = tf.saved_model.load(str(path)).signatures["serving_default"]
-    for name, spec in signature.structured_input_signature[1].items():
-        recipe.console.print(f"  serving_default takes {name}: {spec.shape} {spec.dtype.name}", markup=False)
-    for name, spec in signature.structured_outputs.items():
-        recipe.console.print(f"  serving_default gives {name}: {spec.shape} {spec.dtype.name}", markup=False)
+    takes, gives = signature.structured_input_signature[1], signature.structured_outputs
+    for verb, specs in (("takes", takes), ("gives", gives)):
+        words = ", ".join(f"{name} {spec.shape} {spec.dtype.name}" for name, spec in specs.items())
+        recipe.console.print(f"serving_default {verb} {words}", markup=False)
+    return sum(
+        int(np.prod(shape)) for _, shape in tf.train.list_variables(str(path / "variables" / "variables")) if shape
+    )
 
 
-def run_without_keras(folder: Path, x: np.ndarray, scratch: Path) -> np.ndarray:
-    """Run the exported net in a fresh Python that cannot import Keras; its outputs, shape (batch, 2)."""
-    np.save(scratch / "inputs.npy", x)
-    command = [sys.executable, "-c", LOADER, folder, scratch / "inputs.npy", scratch / "outputs.npy"]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True, timeout=LOADER_DEADLINE)
-    except subprocess.CalledProcessError as error:
-        raise TfperfError(f"the Python without Keras could not run {folder}: {error.stderr.strip()[-300:]}") from error
-    return np.load(scratch / "outputs.npy")
-
-
-def draw(figure, comparison) -> None:
-    """Draw the time of one call in each of the ways."""
-    from tfperf.report.plots import interval_plot
-
-    interval_plot(figure.subplots(), comparison, "One call of get_net, saved and loaded")
+def run_without_keras(folder: Path, inputs: dict) -> list[np.ndarray]:
+    """Run the exported net by `call_exported` alone, in a fresh Python that cannot import Keras."""
+    with tempfile.TemporaryDirectory() as scratch:
+        given, taken = Path(scratch, "inputs.npz"), Path(scratch, "outputs.npz")
+        np.savez(given, **{name: tensor.numpy() for name, tensor in inputs.items()})
+        program = WITHOUT_KERAS.format(technique=inspect.getsource(call_exported))
+        command = [sys.executable, "-c", program, str(folder), str(given), str(taken)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=DEADLINE)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            why = " ".join(str(error.stderr or "no answer").split())[-300:]
+            raise TfperfError(f"the Python without Keras could not run {folder}: {why}") from error
+        return [*np.load(taken).values()]
 
 
 if __name__ == "__main__":
-    Recipe(__file__, batch=1).run(main)
+    Recipe(__file__, batch=1, model="mlp").run(main)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tfperf.exports.signature import Signature, TensorForm
     from tfperf.exports.verifying import Verified, verify
     from tfperf.exports.writing import export
+    from tfperf.files import writing_folder_whole
 
 __all__ = [
     "Manifest",
@@ -22,6 +23,7 @@ __all__ = [
     "open_model",
     "read_inputs",
     "verify",
+    "writing_folder_whole",
 ]
 
 _HOMES = {
@@ -39,6 +41,10 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for, and TensorFlow with it only where it is needed."""
+    if name == "writing_folder_whole":
+        from tfperf.files import writing_folder_whole
+
+        return writing_folder_whole
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
