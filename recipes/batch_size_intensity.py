@@ -1,13 +1,16 @@
 """Why does a larger batch raise arithmetic intensity?
 
-Command: python recipes/batch_size_intensity.py, or tfperf run batch_size_intensity
+Source: 003, 其他
+Claim: an open question: should the work and the traffic of a batch not both grow in proportion to it, so that their
+    ratio stays? The source names no figure.
+Expect: the answer for a dense layer, a convolution and a pointwise operation, by a formula and counted in two ways;
+    then the dense layer's points as they move to the right in the roofline, up to the batch from which more examples
+    no longer cost less each.
+Holds not: where there are no weights: a pointwise operation has the same intensity at any batch.
 Needs: TensorFlow; no GPU, no data.
 Time: about 30 s on 2 cores; with --quick about 10 s.
-Source: an open question: should the work and the traffic of a batch not both grow in proportion to it, so that
-    their ratio stays? It names no figure.
-Expect: the answer for a dense layer, a convolution and a pointwise operation, by a formula and counted in two ways;
-    then the dense layer's points as they move to the right in the roofline, up to the batch from which
-    more examples no longer cost less each.
+Shows: Kind
+Try: --batch 64: the points end below the knee, so the throughput still grows at the last of them.
 """
 
 from collections.abc import Callable
@@ -17,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfperf import Recipe, check_agreement, compare, get_net
+from tfperf import Recipe, compare, get_net
 from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
 
 WIDTH = 4096  # inputs and outputs of the dense layer, whose weights are 64 MiB: more than the caches hold
@@ -70,7 +73,7 @@ def main(recipe: Recipe) -> None:
     images, filters = count(recipe, "convolution", CONVOLUTION, batches)
     x, weights = count(recipe, "dense", DENSE, batches)
     one_by_one = tf.concat([tf.matmul(x[row : row + 1], weights) for row in range(len(x[:16]))], axis=0)
-    recipe.add(check_agreement("a batch", tf.matmul(x[:16], weights), one_by_one, ROUNDING))
+    recipe.agrees("a batch", tf.matmul(x[:16], weights), one_by_one, ROUNDING)
     explain(recipe, batches[-1])
 
     square, few = weights[:SQUARE, :SQUARE], batches[:7:3]
@@ -90,13 +93,13 @@ def main(recipe: Recipe) -> None:
         recipe.fact(name, value)
     recipe.fact("batch at the knee, from the roofs", knee)
     recipe.fact("batch at the knee, measured", seen)
-    recipe.means(
+    recipe.finds(
         f"The roofs, {bandwidth / 1e9:.1f} GB/s and {peak / 1e9:.0f} GFLOP/s, meet at {peak / bandwidth:.0f} "
         f"operations a byte, where the dense layer comes with a batch of {knee:.0f}: so many examples take as long to "
         f"compute as the weights to read, and so many times the throughput is to be had. Measured: {seen:.0f} times."
     )
     slower = seconds[f"dense, batch {batches[-1]}"] / one
-    recipe.means(
+    recipe.finds(
         f"A batch of {batches[-1]} takes {slower:.1f} times as long as one example. Below the knee more examples cost "
         "little; above it each costs its whole time, and all wait for the last."
     )
@@ -115,18 +118,18 @@ def count(recipe: Recipe, name: str, kind: Kind, batches: list[int]) -> list:
         ratios.append([graph.intensity / kind.intensity(m), program.intensity / kind.intensity(m)])
         recipe.fact(f"FLOP/byte: {name}, batch {m}", graph.intensity)
     for where, found in zip(("TensorFlow's graph", "XLA's program"), np.transpose(ratios), strict=True):
-        recipe.add(check_agreement(f"{name}, counted in {where}", found, np.ones_like(found), TOLERANCE))
+        recipe.agrees(f"{name}, counted in {where}", found, np.ones_like(found), TOLERANCE)
     return tensors
 
 
 def explain(recipe: Recipe, last: int) -> None:
     """Answer the question."""
-    recipe.means(
+    recipe.finds(
         f"The weights are read once a batch, whatever its size: from batch 1 to {last} the dense layer's work grows "
         f"{last} times, its traffic {DENSE.bytes(last) / DENSE.bytes(1):.2f} times, and its intensity from "
         f"{DENSE.intensity(1):.2f} to {DENSE.intensity(last):.0f} operations a byte."
     )
-    recipe.means(
+    recipe.finds(
         f"Both do grow alike where there are no weights (pointwise: {POINTWISE.intensity(1):.3f} at any batch), and "
         "nearly so where one example alone uses each weight many times (convolution: "
         f"{CONVOLUTION.intensity(1):.0f} to {CONVOLUTION.intensity(last):.0f})."
@@ -139,7 +142,7 @@ def explain(recipe: Recipe, last: int) -> None:
         recipe.fact(f"FLOP/byte: {name}, batch 1", one)
         recipe.fact(f"FLOP/byte: {name}, batch 64", many)
         words.append(f"{name} from {one:.2g} to {many:.2g}")
-    recipe.means(f"Whole nets, operation by operation, from batch 1 to 64: {', '.join(words)}.")
+    recipe.finds(f"Whole nets, operation by operation, from batch 1 to 64: {', '.join(words)}.")
 
 
 def draw(figure, seconds: dict, batches: list, few: list, peak: float, bandwidth: float) -> None:

@@ -1,13 +1,17 @@
 """Compute, bandwidth or overhead?
 
-Command: python recipes/bound_by_what.py, or tfperf run bound_by_what
-Needs: TensorFlow; no GPU, no data; 2 GiB of memory.
-Time: about 90 s on 2 cores; with --quick about 30 s.
-Source: a model's time is compute, the arithmetic itself, or bandwidth, moving its data, or overhead, which is
-    everything else; as bandwidth grows more slowly from year to year, it is mostly that. It names no figure.
+Source: 003, 深度学习性能瓶颈往往是内存带宽
+Claim: a model's time is compute, bandwidth or overhead, which is everything else; as bandwidth grows more slowly from
+    year to year, it is mostly that. The source names no figure.
 Expect: one kernel that does ever more arithmetic with each number of 64 MB: its time stays, and then grows, from
     about where the measured roofs meet. Then work of known kinds, with a verdict for each that is put to the test:
     arithmetic, bytes or calls are changed alone, and the time moves as the verdict says, or it is said that not.
+Holds not: of large products and convolutions, which are bound by arithmetic; and waiting for the result before is a
+    fourth cause.
+Needs: TensorFlow; no GPU, no data; 2 GiB of memory.
+Time: about 90 s on 2 cores; with --quick about 30 s.
+Shows: multiply_adds, in_place
+Try: --quick: fewer points, and the bend is found less exactly.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfperf import Recipe, check_agreement, compare, get_net
+from tfperf import Recipe, compare, get_net
 from tfperf.explaining.intervening import judged
 from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
 from tfperf.hardware.kernels.roofline import Bound, Cost, Spent
@@ -83,13 +87,12 @@ def main(recipe: Recipe) -> None:
     left = 1 - 2.0**-8 * np.arange(1, CHAINS + 1)  # of the distance to 1, after a multiply-add; exact in float32
     factors = tf.constant([left, 1 - left], tf.float32)  # tensors: numbers that XLA knows it would fold
     numbers = tf.Variable(tf.random.normal([NUMBERS]))
-    recipe.console.print("\nAre the answers right?")
     counts = COUNTS[::2] if recipe.flags.quick else COUNTS
     for count, chains in [*((count, min(count, CHAINS)) for count in counts), (ALONE, 1)]:
         some = tf.Variable(numbers[:4096])
         known = 1 + np.mean(left[:chains] ** (count // chains)) * (some.numpy().astype(float) - 1)
         in_place(count, some, factors, chains=chains)()
-        recipe.add(check_agreement(f"{count} multiply-adds, chains: {chains}", some, known, TOLERANCE))
+        recipe.agrees(f"{count} multiply-adds, chains: {chains}", some, known, TOLERANCE)
     program = program_of(multiply_adds(COUNTS[-1]), [some.value(), factors], stage="optimized_hlo")
     recipe.fact(f"kernels: {COUNTS[-1]} multiply-adds", Work.sum("all", hlo_work(program)).operations)
 
@@ -101,7 +104,7 @@ def main(recipe: Recipe) -> None:
 def cross(recipe: Recipe, counts, numbers: tf.Variable, factors: tf.Tensor) -> tuple[dict, float, float]:
     """Ever more work with the same numbers, beside the roofs; FLOPs a number -> seconds, FLOP/s, bytes/s."""
     square, total, added = tf.random.normal([SIDE, SIDE]), tf.Variable(tf.zeros([NUMBERS])), tf.ones([NUMBERS])
-    recipe.add(check_agreement("product", tf.matmul(square, square), np.matmul(square, square), TOLERANCE))
+    recipe.agrees("product", tf.matmul(square, square), np.matmul(square, square), TOLERANCE)
     names = {count: f"{count} multiply-add{'s' * (count > 1)}" for count in counts}
     chain = f"{ALONE} multiply-adds in one chain"
     candidates = {name: in_place(count, numbers, factors) for count, name in names.items()}
@@ -117,19 +120,19 @@ def cross(recipe: Recipe, counts, numbers: tf.Variable, factors: tf.Tensor) -> t
     meet = 8 * peak / bandwidth
     recipe.fact("FLOPs with each number where the roofs meet", meet)
     recipe.fact("FLOPs with each number where time bends", bend)
-    recipe.means(
+    recipe.finds(
         f"The first {bend:.0f} floating-point operations with each number of 64 MB cost next to nothing: {first} take "
         f"{format_seconds(flat)}, as memory is waited for ({8e-9 * NUMBERS / flat:.0f} GB/s), {most} take "
         f"{format_seconds(long)}, as arithmetic is ({rate / 1e9:.0f} GFLOP/s)."
     )
     halved = "avx512f" in Environment.here().cpu_features
     narrow = "; XLA's vectors have 256 bits unless told otherwise, half of what this CPU has" if halved else ""
-    recipe.means(
+    recipe.finds(
         f"The roofs, {bandwidth / 1e9:.0f} GB/s in a sum, {peak / 1e9:.0f} GFLOP/s in a product, meet at {meet:.0f}. "
         f"This kernel reaches {8 * NUMBERS / flat / bandwidth:.0%} and {rate / peak:.0%} of them{narrow}."
     )
     ratio = comparison.ratio(names[ALONE], chain)
-    recipe.means(
+    recipe.finds(
         f"What the three leave out: {ALONE} multiply-adds in one chain run at {ratio.estimate:.2f} times the speed of "
         f"{CHAINS} chains side by side, as each waits for the one before."
     )
@@ -185,7 +188,7 @@ def cases(recipe: Recipe, numbers: tf.Variable, factors: tf.Tensor) -> Iterator[
     yield Case("2 multiply-adds on 64 MB", BANDWIDTH, *work, changes)
 
     work = tiny(TINY, FEW), tiny(TINY, 1), TINY * FEW, TINY * FEW * 8
-    recipe.add(check_agreement("tiny operations", work[0](), np.full(FEW, 1.0 + TINY), 0.0))
+    recipe.agrees("tiny operations", work[0](), np.full(FEW, 1.0 + TINY), 0.0)
     changes = {
         "half the FLOPs and bytes": (tiny(TINY, FEW // 2), {COMPUTE: 0.5, BANDWIDTH: 0.5}),
         "half the calls": (tiny(TINY // 2, 2 * FEW), {OVERHEAD: 0.5}),
@@ -194,7 +197,7 @@ def cases(recipe: Recipe, numbers: tf.Variable, factors: tf.Tensor) -> Iterator[
 
     net, narrow = get_net("mlp", seed=recipe.flags.seed), get_net("mlp", input_shape=(256,), hidden_units=(128, 64))
     empty, pair = get_net("mlp", input_shape=(1,), hidden_units=(1, 1)), tf.random.normal([2, 512])  # (batch, features)
-    recipe.add(check_agreement("mlp, both at once", net(pair), tf.concat([net(pair[:1]), net(pair[1:])], 0), TOLERANCE))
+    recipe.agrees("mlp, both at once", net(pair), tf.concat([net(pair[:1]), net(pair[1:])], 0), TOLERANCE)
     counted = Work.sum("mlp", graph_work(tf.function(net).get_concrete_function(pair[:1])))
 
     def singly(model, x):
@@ -222,7 +225,7 @@ def judge(recipe: Recipe, case: Case, peak: float, bandwidth: float) -> Spent:
     recipe.fact(f"bound: {case.name}", spent.bound.value)
     recipe.fact(f"tests that agree: {case.name}", sum(test.agrees for test in tests))
     surprise = "" if spent.bound is case.known else f", where {case.known.value} was to be expected"
-    recipe.means(
+    recipe.finds(
         f"{case.name}: {spent.bound.adjective}{surprise}. Of {format_seconds(seconds)}, {format_seconds(start)} stay "
         f"with nothing to do; the arithmetic at its roof takes {format_seconds(compute)}, the bytes at theirs "
         f"{format_seconds(traffic)}. Put to the test: {'; '.join(test.words for test in tests)}."

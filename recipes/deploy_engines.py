@@ -1,48 +1,92 @@
 """The same net, exported once: which engine should run it?
 
-Command: python recipes/deploy_engines.py, or tfperf run deploy_engines
+Source: 000, 序列化
+Claim: a compiled model can be saved, and run on other devices and from other front-end languages. It names no figure.
+Expect: one table: eager Keras beside the same net as a graph, in C, in LiteRT, ONNX Runtime, OpenVINO, and compiled ahead
+    of time by XLA; the same outputs from all, and larger differences in speed and memory than the graph alone brings.
+Holds not: for a large net, most of whose time is arithmetic: there the engines come closer.
 Needs: TensorFlow and a C++ compiler; LiteRT, ONNX Runtime and OpenVINO where they are installed
     (pip install 'tfperf[engines]'); no GPU, no data.
 Time: about 90 s; with --quick about 60 s.
-Source: a hybridized net can be saved, and run from other front-end languages and on other devices.
-Expect: one table: eager Keras beside the same net as a graph, in C, in LiteRT, ONNX Runtime, OpenVINO, and compiled
-    ahead of time by XLA; the same answers from all of them, and differences in speed, size and memory of far more
-    than the graph alone brings.
+Shows: run_saved_model, run_litert, run_onnx, run_openvino
+Try:
+    - --batch 64: the arithmetic is a larger share, so the engines differ by less.
+    - --model mnist_cnn: convolutions, for which each engine has kernels of its own.
 """
 
-from tfperf import Recipe, get_net
-from tfperf.engines import Plan, find_engine
-from tfperf.engines.process import Origin
-from tfperf.engines.survey import survey
-from tfperf.exports import Servable
-from tfperf.measure.words import format_bytes, plain_ratio
-from tfperf.report.engines import cost_table, survey_plots
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfperf import Recipe
+from tfperf.engines import Origin, Plan, find_engine, missing, survey
+from tfperf.measure import format_bytes
+from tfperf.report import cost_table, survey_plots
+
+
+def run_saved_model(folder, x):
+    """Run a SavedModel with TensorFlow alone."""
+    loaded = tf.saved_model.load(folder)
+    (output,) = loaded.signatures["serving_default"](tf.constant(x)).values()
+    return output.numpy()
+
+
+def run_litert(folder, x):
+    """Run it in LiteRT: the smallest engine, made for phones."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    interpreter = Interpreter(model_content=tf.lite.TFLiteConverter.from_saved_model(folder).convert(), num_threads=1)
+    signature = interpreter.get_signature_runner()
+    (name,) = signature.get_input_details()
+    (output,) = signature(**{name: x}).values()
+    return output
+
+
+def run_onnx(net, x):
+    """Run it in ONNX Runtime, through a conversion of the Keras net."""
+    import onnxruntime
+    import tf2onnx
+
+    spec = [tf.TensorSpec([None, *x.shape[1:]], x.dtype, name="x")]
+    model, _ = tf2onnx.convert.from_function(tf.function(net, input_signature=spec), input_signature=spec)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})[0]
+
+
+def run_openvino(folder, x):
+    """Run it in OpenVINO: ask for float32, or it may compute in bfloat16."""
+    import openvino
+
+    model = openvino.convert_model(folder)
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return compiled([x])[0]
+
 
 ENGINES = ("eager", "graph", "saved_model", "frozen", "c_api", "litert", "onnx", "openvino", "xla_aot")
 
 
 def main(recipe: Recipe) -> None:
-    """Convert a net for each engine, check the answers, and measure all in turns, each in a process of its own."""
-    batch, seed = recipe.flags.batch, recipe.flags.seed
-    net = Servable.from_net(get_net(seed=seed))
-    inputs = net.signature.random_inputs(batch, seed)  # one array, (batch, 512)
-
-    plans = []
-    for name in ENGINES:
-        fixed = find_engine(name).fixed_batch  # XLA ahead of time compiles for one shape
-        plans.append(Plan(engine=name, threads=1, batch=batch if fixed else None))
-
+    """Run a net by each engine's own calls, then measure all in turns, each in a process of its own."""
+    opened, batch = recipe.open_model(), recipe.flags.batch
+    if len(opened.arrays) == 1:
+        check_calls(recipe, opened)
+    plans = [
+        Plan(engine=name, threads=1, batch=batch if find_engine(name).fixed_batch else None) for name in ENGINES
+    ]  # XLA ahead of time compiles for one shape
     (found,) = survey(
-        net,
-        Origin("mlp", seed=seed),
+        opened.servable,
+        Origin(opened.model, seed=opened.seed),
         {batch: plans},
-        {batch: inputs},
+        {batch: opened.arrays},
         time_limit=recipe.flags.time_limit,
         on_step=lambda step: recipe.console.print(step, markup=False, style="dim"),
     )
     for row in found.trials:
         if row.reason:
-            recipe.means(f"{row.plan}: {row.status}: {row.reason}")
+            recipe.finds(f"{row.plan}: {row.status}: {row.reason}")
     for row in found.ran:
         recipe.add(row.agreement)
         recipe.fact(f"{row.plan.engine}: bytes on disk", row.size or 0)
@@ -53,20 +97,39 @@ def main(recipe: Recipe) -> None:
 
     seconds = {row.plan.engine: row.measurement.interval.estimate for row in found.ran}
     fastest = min(seconds, key=seconds.get)
-    recipe.means(
-        f"With a batch of {batch} the graph makes net(x) {plain_ratio(seconds['eager'] / seconds['graph'])} times as "
-        f"fast; {fastest} makes it {plain_ratio(seconds['eager'] / seconds[fastest])} times as fast, "
-        "with the same answers: for a small net most of the time is not the arithmetic, but getting to it."
+    recipe.finds(
+        f"With a batch of {batch} {opened.words} runs {seconds['eager'] / seconds['graph']:.1f} times as fast as eager in "
+        f"its graph, and {seconds['eager'] / seconds[fastest]:.0f} times in {fastest}, with the same outputs."
     )
-    memory = {row.plan.engine: row.measurement.memory for row in found.ran}
-    grown = {engine: peak.resident - peak.resident_before for engine, peak in memory.items()}
+    grown = {
+        row.plan.engine: row.measurement.memory.resident - row.measurement.memory.resident_before for row in found.ran
+    }
     smallest = min(grown, key=grown.get)
-    recipe.means(
-        f"To run the same export TensorFlow takes {format_bytes(grown['saved_model'])} of memory, "
-        f"{smallest} {format_bytes(grown[smallest])}; the net itself is {format_bytes(4 * net.net.count_params())}."
-    )
-    recipe.plot(lambda figure: survey_plots(figure, [found], "get_net, each engine in a process of its own"))
+    if "saved_model" in grown:
+        recipe.finds(
+            f"To run the same export TensorFlow takes {format_bytes(grown['saved_model'])} of memory, {smallest} "
+            f"{format_bytes(grown[smallest])}; the weights are {format_bytes(4 * opened.net.count_params())}."
+        )
+    recipe.plot(lambda figure: survey_plots(figure, [found], f"{opened.name}, each engine in a process of its own"))
+
+
+def check_calls(recipe: Recipe, opened) -> None:
+    """Call each engine as the page shows it, and compare its outputs with the net's."""
+    (x,), expected = opened.arrays, np.asarray(keras.tree.flatten(opened.net(*opened.args))[0])
+    with TemporaryDirectory() as place:
+        folder = str(Path(place, "net"))
+        Path(folder).mkdir()
+        opened.servable.save(Path(folder))
+        calls = {
+            "saved_model": lambda: run_saved_model(folder, x),
+            "litert": lambda: run_litert(folder, x),
+            "onnx": lambda: run_onnx(opened.net, x),
+            "openvino": lambda: run_openvino(folder, x),
+        }
+        for name, call in calls.items():
+            if missing(find_engine(name)) is None:
+                recipe.agrees(f"{name}, by its own calls", call(), expected, 1e-4)
 
 
 if __name__ == "__main__":
-    Recipe(__file__, batch=1).run(main)
+    Recipe(__file__, batch=1, model="mlp").run(main)

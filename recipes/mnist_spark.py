@@ -1,16 +1,19 @@
 """How does the training move to the cluster the company has?
 
-Command: python recipes/mnist_spark.py, or tfperf run mnist_spark
+Source: 004, 2.5 什么是TensorFlow On Spark?
+Claim: TensorFlowOnSpark runs TensorFlow programs on Spark's data parallelism: parameter servers hold the variables,
+    the other nodes train on mini-batches, and the data is shared out by the model's performance. The source names no
+    figure.
+Expect: one CNN trained in one process, through Horovod on Spark, and through TensorFlowOnSpark's cluster: the same
+    answers, weights equal on all ranks, the lines that had to change, and what each costs in seconds. TensorFlow's
+    own servers listen on all interfaces whatever they are told. They run in a network of their own where the kernel
+    allows one, and where it does not only with --open-ports allow.
+Holds not: for a training shorter than Spark takes to start its ranks.
 Needs: TensorFlow; Java 17 or newer; pip install 'tfperf[spark]'; Horovod (tfperf horovod install); real images
     (tfperf data fashion_mnist).
 Time: about 2 minutes on 2 cores; with --quick about 1 minute.
-Source: TensorFlowOnSpark runs TensorFlow programs on Spark's data parallelism: parameter servers hold the
-    variables, the other nodes train on mini-batches, and the data is shared out by the model's performance. It
-    names no figure.
-Expect: one CNN trained in one process, through Horovod on Spark, and through TensorFlowOnSpark's cluster: the same
-    answers, weights equal on all ranks, the lines that had to change, and what each costs in seconds.
-    TensorFlow's own servers listen on all interfaces whatever they are told. They run in a network of their own
-    where the kernel allows one, and where it does not only with --open-ports allow.
+Shows: train, train_as_rank
+Try: --epochs 4: twice the images, and the same seconds before the first step and after the last.
 """
 
 from tfperf.parallel.spark import enter_private_network
@@ -26,7 +29,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfperf import Benchmark, Flag, Recipe, TfperfError, check_agreement, get_net, load
+from tfperf import Benchmark, Flag, Recipe, TfperfError, get_net, load
 from tfperf.data import NAMES
 from tfperf.parallel.spark import (
     Notes,
@@ -46,6 +49,31 @@ DEADLINE = 240.0  # seconds of one training on Spark, which is cancelled then
 QUICK_IMAGES = (4096, 1024)  # train, test
 
 
+def train(flags) -> tuple:
+    """In one process."""
+    data = read(flags)
+    net = build(data, flags)
+    notes = Notes(net, CHECKED_STEPS)
+    batches = pairs(data, flags).batch(flags.batch, drop_remainder=True).prefetch(2)
+    net.fit(batches, epochs=flags.epochs, callbacks=[notes.callback()], verbose=0, shuffle=False)
+    return notes.all()
+
+
+def train_as_rank(flags) -> tuple:
+    """The same as one of Horovod's ranks: four things change."""
+    import tfperf.parallel.horovod as hvd
+
+    hvd.init()  # 1. meet the other ranks
+    data = read(flags)
+    net = build(data, flags)
+    hvd.DistributedOptimizer(net.optimizer)  # 2. average the gradients of all ranks
+    notes = Notes(net, CHECKED_STEPS)
+    share = hvd.shard(pairs(data, flags)).batch(flags.batch // hvd.size(), drop_remainder=True)  # 3. this rank's share
+    callbacks = [*hvd.callbacks.default(), notes.callback()]  # 4. start equal, and see to it that ranks stay equal
+    net.fit(share.prefetch(2), epochs=flags.epochs, callbacks=callbacks, verbose=0, shuffle=False)
+    return notes.all()
+
+
 def main(recipe: Recipe) -> None:
     """Train one CNN in one process and in two ways on Spark."""
     check_requirements()
@@ -58,7 +86,7 @@ def main(recipe: Recipe) -> None:
             f"expected --batch to be a multiple of the {flags.nodes} nodes, and at most {most} of the "
             f"{len(data.train_images)} images. Received: --batch {flags.batch}"
         )
-    recipe.uses(data.describe())
+    recipe.uses(data)
     net, (images, labels) = build(data, flags), next(iter(pairs(data, flags).batch(flags.batch)))
     alone = Benchmark(f"one step, {ONE}", time_limit=flags.time_limit / 2)
     recipe.add(alone.measure(net.train_on_batch, images, labels))
@@ -71,7 +99,7 @@ def main(recipe: Recipe) -> None:
         if is_private() or flags.open_ports == "allow":
             ways["TensorFlowOnSpark"] = on_tensorflow_on_spark(flags, cluster)
         else:
-            recipe.means(
+            recipe.finds(
                 "TensorFlowOnSpark was left out: its nodes are servers that listen on all interfaces and run what "
                 "anybody sends, and this kernel allows no network of their own; --open-ports allow runs it anyway."
             )
@@ -102,31 +130,6 @@ def build(data, flags) -> keras.Model:
     net = get_net("mnist_cnn", num_classes=data.num_classes, input_shape=data.input_shape, seed=flags.seed)
     net.compile(keras.optimizers.Adam(RATE), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return net
-
-
-def train(flags) -> tuple:
-    """In one process."""
-    data = read(flags)
-    net = build(data, flags)
-    notes = Notes(net, CHECKED_STEPS)
-    batches = pairs(data, flags).batch(flags.batch, drop_remainder=True).prefetch(2)
-    net.fit(batches, epochs=flags.epochs, callbacks=[notes.callback()], verbose=0, shuffle=False)
-    return notes.all()
-
-
-def train_as_rank(flags) -> tuple:
-    """The same as one of Horovod's ranks: four things change."""
-    import tfperf.parallel.horovod as hvd
-
-    hvd.init()  # 1. meet the other ranks
-    data = read(flags)
-    net = build(data, flags)
-    hvd.DistributedOptimizer(net.optimizer)  # 2. average the gradients of all ranks
-    notes = Notes(net, CHECKED_STEPS)
-    share = hvd.shard(pairs(data, flags)).batch(flags.batch // hvd.size(), drop_remainder=True)  # 3. this rank's share
-    callbacks = [*hvd.callbacks.default(), notes.callback()]  # 4. start equal, and see to it that ranks stay equal
-    net.fit(share.prefetch(2), epochs=flags.epochs, callbacks=callbacks, verbose=0, shuffle=False)
-    return notes.all()
 
 
 def train_as_node(arguments, context) -> None:
@@ -192,7 +195,6 @@ def check_answers(recipe: Recipe, data, ways: dict[str, Training]) -> None:
         return net.predict(images, batch_size=1024, verbose=0)  # (n_test, num_classes)
 
     accuracy, shares = {}, []
-    recipe.console.print("\nAre the answers the same?")
     for name, way in ways.items():
         odd = [rank for rank, weights in enumerate(way.final) if not np.array_equal(weights, way.final[0])]
         if odd:
@@ -200,13 +202,13 @@ def check_answers(recipe: Recipe, data, ways: dict[str, Training]) -> None:
         recipe.fact(f"ranks with equal weights, {name}", len(way.final))
         if name != ONE:
             what = f"{name}, after {CHECKED_STEPS} steps,"
-            recipe.add(check_agreement(what, logits_of(way.early), logits_of(ways[ONE].early), TOLERANCE))
+            recipe.agrees(what, logits_of(way.early), logits_of(ways[ONE].early), TOLERANCE)
         accuracy[name] = float(np.mean(logits_of(way.final[0]).argmax(axis=1) == data.test_labels))
         shares.append(f"{accuracy[name]:.1%} ({name})")
         recipe.fact(f"test accuracy, {name}", accuracy[name])
         if abs(accuracy[name] - accuracy[ONE]) > ACCURACY_TOLERANCE:
             raise TfperfError(f"expected a test accuracy near that of {ONE}, found {', '.join(shares)}")
-    recipe.means(f"Test accuracy: {', '.join(shares)}. The ranks of each way hold the same weights, bit by bit.")
+    recipe.finds(f"Test accuracy: {', '.join(shares)}. The ranks of each way hold the same weights, bit by bit.")
 
 
 def explain(recipe: Recipe, ways: dict[str, Training], started: float) -> None:
@@ -219,13 +221,13 @@ def explain(recipe: Recipe, ways: dict[str, Training], started: float) -> None:
         speeds.append(f"{way.steps_per_second * recipe.flags.batch:,.0f} ({name})")
         before, _, after = way.seconds.values()
         costs.append(f"{before:.0f} and {after:.0f} s ({name})")
-    recipe.means(
+    recipe.finds(
         f"Spark starts in {started:.0f} s. From then on, up to the first step and after the last, a training costs "
         f"{', '.join(costs)}: train for longer than that."
     )
-    recipe.means(f"Images/s: {', '.join(speeds)}. All use the cores of one machine: what Spark can add is machines.")
+    recipe.finds(f"Images/s: {', '.join(speeds)}. All use the cores of one machine: what Spark can add is machines.")
     if "TensorFlowOnSpark" in ways:
-        recipe.means(
+        recipe.finds(
             "TensorFlowOnSpark starts the nodes and tells them of each other, no more: the program shares out the data "
             "and exchanges the gradients, here without parameter servers."
         )

@@ -1,12 +1,15 @@
 """What does INT8 buy, and cost?
 
-Command: python recipes/quantize_int8.py, or tfperf run quantize_int8
+Source: 000, GPU和其他加速卡
+Claim: for inference FP16 or INT8 is usually enough; only training needs more. The source names no figure.
+Expect: a CNN trained on Fashion-MNIST, its weights rounded by hand to ever fewer bits, and then as int8 in three
+    engines: a quarter of the size, accuracy within a point on the real test images, and what it does to latency.
+Holds not: for speed where an engine has no int8 kernel for the processor.
 Needs: TensorFlow; real images (tfperf data fashion_mnist); LiteRT, ONNX Runtime and OpenVINO where they are installed
     (pip install 'tfperf[engines]'), one of them at least.
 Time: about 80 s on 2 cores; with --quick about 30 s.
-Source: for inference FP16 or INT8 is usually enough; only training needs more. It names no figure.
-Expect: a CNN trained on Fashion-MNIST, its weights rounded by hand to ever fewer bits, and then as int8 in three
-    engines: a quarter of the size, accuracy within a point on the real test images, and what it does to latency.
+Shows: rounded
+Try: --batch 1: with one image a call, the share of the arithmetic is smaller, and so is the gain.
 """
 
 from pathlib import Path
@@ -15,7 +18,7 @@ from tempfile import TemporaryDirectory
 import keras
 import numpy as np
 
-from tfperf import Recipe, TfperfError, check_agreement, get_net, load
+from tfperf import Recipe, TfperfError, get_net, load
 from tfperf.engines import TOLERANCES, Plan, build, find_engine, missing
 from tfperf.engines.batches import in_batches
 from tfperf.engines.process import Origin
@@ -35,6 +38,13 @@ CPU_FEATURES = {"avx512_vnni", "avx_vnni", "amx_int8", "i8mm"}  # of which any m
 QUICK_IMAGES = 8192
 
 
+def rounded(weights: np.ndarray, bits: int) -> np.ndarray:
+    """Weights (..., outputs) as the nearest of 2**bits - 1 multiples of a scale, one scale for each output."""
+    most = 2 ** (bits - 1) - 1  # 127 of 8 bits
+    scale = np.abs(weights).max(axis=tuple(range(weights.ndim - 1)), keepdims=True) / most
+    return np.round(weights / np.maximum(scale, 1e-30)) * scale
+
+
 def main(recipe: Recipe) -> None:
     """Train a net, make int8 of it in every engine, and measure size, accuracy and latency."""
     installed = [name for name in ENGINES if missing(find_engine(name)) is None]
@@ -43,7 +53,7 @@ def main(recipe: Recipe) -> None:
     data = load("fashion_mnist")
     if recipe.flags.quick:
         data = data.take(min(QUICK_IMAGES, len(data.train_images)), len(data.test_images))
-    recipe.uses(data.describe())
+    recipe.uses(data)
     keras.utils.set_random_seed(recipe.flags.seed)
     net = get_net("mnist_cnn", seed=recipe.flags.seed)
     optimizer, loss = keras.optimizers.Adam(), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -90,23 +100,16 @@ def main(recipe: Recipe) -> None:
             recipe.add(one.comparison)
     check_promise(recipe, found, right, exact)
     words = ", ".join(f"{share:.1%} with {bits}" for bits, share in by_bits.items())
-    recipe.means(f"Weights rounded by hand to fewer than 32 bits ({exact:.1%} right): {words}.")
+    recipe.finds(f"Weights rounded by hand to fewer than 32 bits ({exact:.1%} right): {words}.")
     for row in (row for one in found for row in one.trials if row.agreement is None):
-        recipe.means(f"{row.plan}, batch {row.batch}: {row.reason}")
+        recipe.finds(f"{row.plan}, batch {row.batch}: {row.reason}")
     recipe.plot(lambda figure: survey_plots(figure, found, "mnist_cnn"))
-    recipe.plot(lambda figure: draw(figure, by_bits, exact, right), "_accuracy")
+    recipe.plot(lambda figure: draw(figure, by_bits, exact, right), suffix="_accuracy")
 
 
 def accuracy(logits, labels) -> float:
     """The share of rows whose largest logit is the label."""
     return float(np.mean(logits.argmax(axis=1) == labels))
-
-
-def rounded(weights: np.ndarray, bits: int) -> np.ndarray:
-    """Weights (..., outputs) as the nearest of 2**bits - 1 multiples of a scale, one scale for each output."""
-    most = 2 ** (bits - 1) - 1  # 127 of 8 bits
-    scale = np.abs(weights).max(axis=tuple(range(weights.ndim - 1)), keepdims=True) / most
-    return np.round(weights / np.maximum(scale, 1e-30)) * scale
 
 
 def round_by_hand(recipe: Recipe, net, images, logits, labels) -> dict[int, float]:
@@ -116,7 +119,7 @@ def round_by_hand(recipe: Recipe, net, images, logits, labels) -> dict[int, floa
         copy.set_weights([rounded(one, bits) if one.ndim > 1 else one for one in weights])
         answers = copy.predict(images, batch_size=1000, verbose=0)
         if bits == BITS[0]:
-            recipe.add(check_agreement(f"weights in {bits} bits, by hand", answers, logits, TOLERANCES["int8"]))
+            recipe.agrees(f"weights in {bits} bits, by hand", answers, logits, TOLERANCES["int8"])
         found[bits] = accuracy(answers, labels)
         recipe.fact(f"accuracy: weights in {bits} bits, by hand", found[bits])
     return found
@@ -145,8 +148,8 @@ def check_promise(recipe: Recipe, found: list, right: dict, exact: float) -> Non
             if {*names} <= {other.name for other in one.ran}:
                 ratio = one.comparison.ratio(*names)
                 words += f"; batch {one.batch}: {ratio.verdict}, {ratio.estimate:.2f} times the speed"
-        recipe.means(f"{name}: {words}.")
-    recipe.means(
+        recipe.finds(f"{name}: {words}.")
+    recipe.finds(
         "How fast int8 is depends on the kernels that an engine has for it. Of instructions that multiply int8 this "
         f"CPU has {fast or 'none'}."
     )

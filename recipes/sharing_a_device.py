@@ -1,13 +1,17 @@
 """What does "100 % busy" mean?
 
-Command: python recipes/sharing_a_device.py, or tfperf run sharing_a_device
-Needs: TensorFlow; no GPU (the devices that are shared are a core and the memory), no data; 2 cores.
-Time: about 1 minute on 2 cores; with --quick about 25 s.
-Source: utilization is the share of the time in which anything runs, not the share of the device that works: a kernel
-    of one block in a loop makes a GPU 100 % busy. Several programs on one device slow each other. It names no figure.
+Source: 003, 其他
+Claim: utilization is the share of the time in which anything runs, not the share of the device that works: a kernel
+    of one block in a loop makes a GPU 100 % busy. Several programs on one device slow each other. The source names no
+    figure.
 Expect: three programs that keep a core as busy as a core can be, and do from some hundred thousand to a hundred
     billion operations a second on it. Then each of them in two processes, on one core and on a core each: what the
     two get done together, and what they wait for.
+Holds not: where each program has a core and memory bandwidth of its own.
+Needs: TensorFlow; no GPU (the devices that are shared are a core and the memory), no data; 2 cores.
+Time: about 1 minute on 2 cores; with --quick about 25 s.
+Shows: programs
+Try: --seed 1: other numbers, and the same shares.
 """
 
 import contextlib
@@ -23,7 +27,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else each process tells ho
 import numpy as np
 import psutil
 
-from tfperf import Recipe, TfperfError, check_agreement, compare
+from tfperf import Recipe, TfperfError, compare
 from tfperf.cores import usable_cores
 
 SIZE = 1024  # of the square matrices of the first program
@@ -38,26 +42,6 @@ BUSY_SECONDS = 1.0  # at least, over which the system counts how busy a process 
 UNDISTURBED = 1.9  # times the work of one process, from which on two count as not in each other's way
 CROWDED = 0.1  # share of the CPU time that others take, from which on they explain more than sharing does
 DEADLINE = 120  # seconds for an answer of a process; it imports TensorFlow first
-
-
-def main(recipe: Recipe) -> None:
-    """Run three programs in one process and in two."""
-    cores = sorted(os.sched_getaffinity(0))[: usable_cores()]
-    places = {"alone": cores[:1], "two on one core": cores[:1] * 2}
-    if len(cores) > 1:
-        places["two, a core each"] = cores[:2]
-    else:
-        recipe.console.print("Two, a core each: skipped, as there is one core.")
-    with workers(2, recipe.flags.seed) as run:
-        recipe.console.print("Are the answers the same?")
-        for program in WORK:
-            (alone,) = run(program, places["alone"])
-            for place, given in places.items():
-                answers = run(program, given)
-                recipe.add(check_agreement(f"{program}, {place}", answers, [alone] * len(answers), 0.0))
-        rates = tell_busy(recipe, run, cores[0])
-        done = {program: share(recipe, run, program, places) for program in WORK}
-    recipe.plot(lambda figure: draw(figure, rates, done))
 
 
 def programs(seed: int) -> dict[str, Callable]:
@@ -84,6 +68,26 @@ def programs(seed: int) -> dict[str, Callable]:
         return x
 
     return dict(zip(WORK, (products, lambda: tf.reduce_sum(numbers), additions), strict=True))
+
+
+def main(recipe: Recipe) -> None:
+    """Run three programs in one process and in two."""
+    cores = sorted(os.sched_getaffinity(0))[: usable_cores()]
+    places = {"alone": cores[:1], "two on one core": cores[:1] * 2}
+    if len(cores) > 1:
+        places["two, a core each"] = cores[:2]
+    else:
+        recipe.console.print("Two, a core each: skipped, as there is one core.")
+    with workers(2, recipe.flags.seed) as run:
+        recipe.console.print("Are the answers the same?")
+        for program in WORK:
+            (alone,) = run(program, places["alone"])
+            for place, given in places.items():
+                answers = run(program, given)
+                recipe.agrees(f"{program}, {place}", answers, [alone] * len(answers), 0.0)
+        rates = tell_busy(recipe, run, cores[0])
+        done = {program: share(recipe, run, program, places) for program in WORK}
+    recipe.plot(lambda figure: draw(figure, rates, done))
 
 
 def work(pipe, seed: int) -> None:
@@ -150,7 +154,7 @@ def tell_busy(recipe: Recipe, run: Callable, core: int) -> dict:
         recipe.fact(f"busy, %: {program}", shares[-1])
         recipe.fact(f"floating-point operations a second: {program}", rates[program])
     most, least = max(rates.values()), min(rates.values())
-    recipe.means(
+    recipe.finds(
         f"The system calls a core {', '.join(f'{share:.0f} %' for share in shares)} busy with {', '.join(WORK)}. "
         f"It does {', '.join(f'{rate:.1e}' for rate in rates.values())} operations a second: the least is one "
         f"{most / least:,.0f}th of the most. Busy says that something runs, not how much of the core."
@@ -180,7 +184,7 @@ def share(recipe: Recipe, run: Callable, program: str, places: dict) -> dict:
             why = "neither needs what the other uses"
         else:
             why = "each has its core, and still they wait for each other: memory, caches and clock are shared"
-        recipe.means(f"{program}, {place}: {done[place]:.2f} times the work of one [{low:.2f}, {high:.2f}]; {why}.")
+        recipe.finds(f"{program}, {place}: {done[place]:.2f} times the work of one [{low:.2f}, {high:.2f}]; {why}.")
     return done
 
 

@@ -1,14 +1,17 @@
 """Which shapes and types feed the matrix units?
 
-Command: python recipes/tensor_cores.py, or tfperf run tensor_cores
+Source: 000, GPU和其他加速卡
+Claim: matrix units multiply small blocks of short numbers at once, 4x4 or 16x16, so sizes should be multiples of the
+    block. Another text (004, 2.3) gives a GPU 8 tensor cores of over 1 TFLOPS each, and calls large sizes less
+    efficient.
+Expect: the units of this machine, and how many times float32's rate each promises; the rates of square products by
+    type and size, with the outputs checked, against that promise; types that no unit or no kernel serves; and sizes
+    one below and one above a multiple of 16.
+Holds not: where a kernel pads to its blocks anyway, an odd size costs little.
 Needs: TensorFlow; no GPU, no data.
 Time: about 1 minute on 2 cores; with --quick about 25 s.
-Source: matrix units multiply small blocks of short numbers at once, 4x4 or 16x16, so sizes should be multiples of the
-    block; some CPUs are good at int8, some GPUs at float16 and int8; and one text has it that large sizes make them
-    less efficient. It names no figure.
-Expect: the units of this machine, and how many times float32's rate each promises; the rates of square products by
-    type and size, with the answers checked, against that promise; types that no unit or no kernel serves; and sizes
-    one below and one above a multiple of 16.
+Shows: Way
+Try: --seed 1: other matrices; no rate should change by more than the noise.
 """
 
 from collections.abc import Callable
@@ -17,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfperf import Recipe, check_agreement, compare
+from tfperf import Recipe, compare
 from tfperf.measure import Environment, Verdict, measure
 from tfperf.report.tables import bare_table
 
@@ -49,11 +52,10 @@ def main(recipe: Recipe) -> None:
     aligned, ways = ALIGNED * (16 if gpus else 1), ways_here(bool(gpus))
     units = {name: unit_for(name.split(",")[0], gpus) for name in ways}
 
-    recipe.console.print("Are the answers the same?")
     for name, way in ways.items():
         for n in (ALIGNED, ALIGNED + 1):
             exact = np.matmul(*(np.asarray(tf.cast(matrix, tf.float64)) for matrix in operands(way, n)))
-            recipe.add(check_agreement(f"{name}, n = {n}", product(way, n)(), exact, way.tolerance))
+            recipe.agrees(f"{name}, n = {n}", product(way, n)(), exact, way.tolerance)
 
     near = (aligned - 1, aligned, aligned + 1)
     candidates = {f"{name}, n = {n}": product(way, n) for name, way in ways.items() for n in near}
@@ -72,7 +74,7 @@ def main(recipe: Recipe) -> None:
             tell_type(recipe, name, *units[name], found.ratio(f"float32, n = {aligned}", f"{name}, n = {aligned}"))
     small, large = ([rate[n] / max(rate.values()) for rate in rates.values()] for n in (aligned // 4, 2 * aligned))
     opening = "Large sizes are not the less efficient ones: of" if max(small) < min(large) else "Of"
-    recipe.means(
+    recipe.finds(
         f"{opening} the best rate that each way has, n = {aligned // 4} gives {min(small):.0%} to {max(small):.0%}, "
         f"n = {2 * aligned} {min(large):.0%} to {max(large):.0%}."
     )
@@ -155,7 +157,7 @@ def tell_type(recipe: Recipe, name: str, unit: str, times: float, ratio) -> None
     else:
         fed = ratio.estimate >= FED * times
         why = f"{promise}, {'and is fed' if fed else 'and waits, for numbers or for a kernel made for it'}"
-    recipe.means(f"{speed}: {why}.")
+    recipe.finds(f"{speed}: {why}.")
 
 
 def tell_alignment(recipe: Recipe, found, ways: dict, near: tuple) -> dict:
@@ -178,7 +180,7 @@ def tell_alignment(recipe: Recipe, found, ways: dict, near: tuple) -> dict:
         so = "it is too noisy to say more"
     else:
         so = "that is little: a kernel pads to its blocks as it copies the operands, once for all products of a number"
-    recipe.means(f"A multiply-add at n = {below} and {above}, against {aligned}: {', '.join(words)}; {so}.")
+    recipe.finds(f"A multiply-add at n = {below} and {above}, against {aligned}: {', '.join(words)}; {so}.")
     return costs
 
 

@@ -23,6 +23,7 @@ class OpenedModel:
     Attributes:
         net: the Keras model.
         name: a plain name for files and titles.
+        model, seed: what opens it again: what --model says, and the seed of random weights.
         words: the net in a sentence: "get_net('mlp')" or "your net (my_model.py:build)".
         is_yours: whether it is another than the recipe's own.
         arrays: one array for each input, (batch, ...), in the order of the signature.
@@ -45,13 +46,13 @@ class OpenedModel:
         self.is_yours = is_yours
         self.words = f"get_net('{model}')" if model in NAMES else f"your net ({model})"
         self.servable = servable
-        self._model, self._given, self._seed = model, given, seed
+        self.model, self.seed, self._given = model, seed, given
         self.arrays = self.batch_of(batch)
         self.args = self.arguments(self.arrays)
 
     def batch_of(self, size: int) -> tuple[NDArray[Any], ...]:
         """Inputs with a batch of `size`: those of --inputs, cut or repeated, or random ones."""
-        return self.servable.signature.examples(size, self._given, self._seed)
+        return self.servable.signature.examples(size, self._given, self.seed)
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """Arrays in the order of the signature as the positional arguments of the net: `net(*arguments)`."""
@@ -77,8 +78,8 @@ class OpenedModel:
         Weights stay float32 under the mixed policies. The layer or layers that give the outputs keep float32, so that
         losses and logits do not overflow.
         """
-        keras.utils.set_random_seed(self._seed)
-        net = open_model(self._model, seed=self._seed).net
+        keras.utils.set_random_seed(self.seed)
+        net = open_model(self.model, seed=self.seed).net
         net.set_weights(self.net.get_weights())
         if policy != "float32":
             last = _last_layers(net)

@@ -140,9 +140,13 @@ class Recipe:
                 f"expected --batch to be at most {len(data.train_images)}, the number of training images. "
                 f"Received: --batch {self.flags.batch}"
             )
+        self.uses(data)
+        return data
+
+    def uses(self, data: Dataset) -> None:
+        """Name the data set that is really used, and where it was found; `load_data` does so by itself."""
         self._dataset = data.describe()
         self.console.print(f"Data: {self._dataset}", markup=False)
-        return data
 
     def agrees(self, name: str, outputs: Any, reference: Any, tolerance: float = 1e-5) -> Agreement:
         """Check that outputs are those of the reference, print it and write it down.
@@ -155,13 +159,8 @@ class Recipe:
         Raises:
             TfperfError: they differ by more: no speed is shown for wrong outputs.
         """
-        if not self._agreements:
-            self.console.print("\nAre the outputs the same?")
         agreement = check_agreement(name, outputs, reference, tolerance)
-        self._agreements.append(agreement)
-        self.console.print(f"  {agreement}", markup=False)
-        if not agreement.passed:
-            raise TfperfError(f"the outputs differ, so no speed is shown: {agreement}")
+        self.add(agreement)
         return agreement
 
     def compare(
@@ -250,14 +249,25 @@ class Recipe:
 
             yield show
 
-    def add(self, measured: Measurement | Comparison) -> None:
-        """Print and write down a measurement or a comparison that was taken elsewhere, as by the ranks together."""
-        if isinstance(measured, Comparison):
-            self._comparisons.append(measured)
-            self.console.print(tables.comparison_table(measured))
+    def add(self, found: Measurement | Comparison | Agreement) -> None:
+        """Print and write down what was measured or checked elsewhere: by ranks together, or in another process.
+
+        Raises:
+            TfperfError: a check of the outputs that failed: no speed is shown for wrong outputs.
+        """
+        if isinstance(found, Agreement):
+            if not self._agreements:
+                self.console.print("\nAre the outputs the same?")
+            self._agreements.append(found)
+            self.console.print(f"  {found}", markup=False)
+            if not found.passed:
+                raise TfperfError(f"the outputs differ, so no speed is shown: {found}")
+        elif isinstance(found, Comparison):
+            self._comparisons.append(found)
+            self.console.print(tables.comparison_table(found))
         else:
-            self._measurements.append(measured)
-            self.console.print(tables.measurement_table([measured]))
+            self._measurements.append(found)
+            self.console.print(tables.measurement_table([found]))
 
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a table of figures; what of it is to last is written down with `fact`."""

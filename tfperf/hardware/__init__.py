@@ -5,17 +5,40 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfperf.cores import usable_cores
+    from tfperf.hardware.ceilings.disk import read_disk
+    from tfperf.hardware.ceilings.loopback import measure_loopback
     from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
     from tfperf.hardware.kernels.traced import Traced
+    from tfperf.hardware.ladder import check_numba, measure_ladder
+    from tfperf.hardware.ladder_loops import SCALAR, VECTOR
 
-__all__ = ["Traced", "Work", "graph_work", "hlo_work", "program_of", "usable_cores"]
+__all__ = [
+    "SCALAR",
+    "VECTOR",
+    "Traced",
+    "Work",
+    "check_numba",
+    "graph_work",
+    "hlo_work",
+    "measure_ladder",
+    "measure_loopback",
+    "program_of",
+    "read_disk",
+    "usable_cores",
+]
 
 _HOMES = {
+    "SCALAR": "hardware.ladder_loops",
+    "VECTOR": "hardware.ladder_loops",
     "Traced": "hardware.kernels.traced",
     "Work": "hardware.counting",
+    "check_numba": "hardware.ladder",
     "graph_work": "hardware.counting",
     "hlo_work": "hardware.counting",
+    "measure_ladder": "hardware.ladder",
+    "measure_loopback": "hardware.ceilings.loopback",
     "program_of": "hardware.counting",
+    "read_disk": "hardware.ceilings.disk",
     "usable_cores": "cores",
 }
 
