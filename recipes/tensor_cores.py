@@ -150,8 +150,8 @@ def tell_type(recipe: Recipe, name: str, unit: str, times: float, ratio) -> None
     promise = f"{unit} promises {times:g} times" if times else f"there are {unit} for it"
     if not unit:
         why = "no unit here computes in it, so numbers are converted to float32 and back"
-    elif ratio.verdict is Verdict.TOO_NOISY:
-        why = f"{promise}, and it is too noisy to say whether it is fed"
+    elif ratio.verdict in (Verdict.TOO_NOISY, Verdict.TOO_FEW):
+        why = f"{promise}, and the measurement does not tell whether it is fed"
     elif ratio.verdict is not Verdict.FASTER:
         why = f"{promise}, and this kernel cannot be using it"
     else:

@@ -226,7 +226,7 @@ def test_which_is_fastest_is_told_though_work_suddenly_takes_longer(fake, compar
     both = [compared(machine, {"far": machine.work(0.45), "near": machine.work(0.06)}, seed=0, time_limit=4, **options)
             for machine, options in ((slowed(), {}), (slowed(), {"rest_after": 8}))]  # fmt: skip
     assert both[0].rounds < FEWEST_ROUNDS <= both[1].rounds
-    assert [one.ratio("far", "near").verdict for one in both] == [Verdict.TOO_NOISY, Verdict.FASTER]
+    assert [one.ratio("far", "near").verdict for one in both] == [Verdict.TOO_FEW, Verdict.FASTER]
     assert sum(both[1]["far"].samples) < 3 * 4
 
 
@@ -236,7 +236,7 @@ def test_one_that_is_far_too_slow_leaves_the_others_their_time(fake, compared) -
     result = compared(machine, works, seed=0, time_limit=3)
     assert len(result["slow"].turns) == 1
     assert result.ratio("b", "a").verdict is Verdict.FASTER
-    assert result.ratio("slow", "a").verdict is Verdict.TOO_NOISY
+    assert result.ratio("slow", "a").verdict is Verdict.TOO_FEW
     assert result.ratio("slow", "a").estimate == pytest.approx(140, rel=0.1)
     assert machine.time < 3 * 2.8 + 3 + 0.3  # its first call, its warm-up and its turn, and the limit
 
@@ -347,7 +347,7 @@ def test_few_rounds_give_a_doubt_and_no_verdict(fake, compared) -> None:
     result = compared(machine, {"a": machine.work(1.0), "b": machine.work(2.0)}, seed=0, time_limit=12)
     assert result.rounds < FEWEST_ROUNDS
     assert result.stopped is Stop.TIME_LIMIT
-    assert result.ratios[0].verdict is Verdict.TOO_NOISY
+    assert result.ratios[0].verdict is Verdict.TOO_FEW
     assert [doubt.name for doubt in result.doubts] == ["few_rounds"]
 
 

@@ -48,7 +48,7 @@ def test_inverting_a_ratio_twice_gives_it_back() -> None:
 
 def test_seven_pairs_give_no_verdict_and_eight_do() -> None:
     fast, slow = np.ones(8), np.full(8, 2.0)
-    assert paired("slow", "fast", slow[:7], fast[:7], 0.01).verdict is Verdict.TOO_NOISY
+    assert paired("slow", "fast", slow[:7], fast[:7], 0.01).verdict is Verdict.TOO_FEW
     assert paired("slow", "fast", slow, fast, 0.01).verdict is Verdict.FASTER
 
 

@@ -32,6 +32,8 @@ class Verdict(StrEnum):
     SLOWER = "slower"
     NO_DIFFERENCE = "no difference"
     TOO_NOISY = "too noisy to say"
+    TOO_FEW = "too few rounds"
+    """The work is so long that fewer than `FEWEST_ROUNDS` fitted into the time limit."""
 
 
 class Ratio(Value):
@@ -131,7 +133,7 @@ def paired(
     candidate_seconds: NDArray[np.float64],
     margin: float,
 ) -> Ratio:
-    """The ratio and the verdict that rounds side by side give; both arrays of shape (rounds,), seconds per call."""
+    """Give the ratio and the verdict of rounds side by side; both arrays of shape (rounds,), seconds per call."""
     estimate, low, high = statistics.paired_ratio(baseline_seconds, candidate_seconds, CONFIDENCE)
     enough = len(baseline_seconds) >= FEWEST_ROUNDS
     return Ratio(
@@ -140,5 +142,5 @@ def paired(
         estimate=estimate,
         low=low,
         high=high,
-        verdict=judge(Interval(estimate, low, high), margin) if enough else Verdict.TOO_NOISY,
+        verdict=judge(Interval(estimate, low, high), margin) if enough else Verdict.TOO_FEW,
     )

@@ -109,7 +109,9 @@ class Rounds:
             on_progress(Progress(self._taken, seconds, self._limits.time_limit, half_width))
         if self.kept >= self._limits.first_look:
             self.stopped = reason_to_stop(not vague, self._half_widths)
-            if self.stopped is Stop.NOISE_FLOOR and any(ratio.verdict is Verdict.TOO_NOISY for ratio in ratios):
+            if self.stopped is Stop.NOISE_FLOOR and any(
+                ratio.verdict in (Verdict.TOO_NOISY, Verdict.TOO_FEW) for ratio in ratios
+            ):
                 self.stopped = None  # an answer is worth the rest of the time
         if self._limits.rest_after is not None and vague:
             self._active = [one for one in self._active if any(one.name in ratio.names for ratio in vague)]
