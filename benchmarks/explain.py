@@ -80,7 +80,7 @@ def told(one: Explanation) -> Table:
 
 
 def rows(each: Explained) -> list[tuple[str, str, str, str]]:
-    """Of one batch size."""
+    """The figures of one batch size."""
     layers = [
         (layer.name, f"{layer.predicted * 1e6:.1f} us", f"{layer.seconds * 1e6:.1f} us", f"{layer.error:+.0%}")
         for layer in each.big_layers

@@ -87,7 +87,7 @@ class Search:
 
     @property
     def count(self) -> int:
-        """Of the trials and rounds that are finished."""
+        """The number of trials and rounds that are finished."""
         return len(self._finished)
 
     def end_what_is_left(self) -> list[str]:

@@ -59,7 +59,7 @@ class Contest(NamedTuple):
     precisions: Sequence[Precision]
     """Among which tfperf chooses."""
     tolerance: float
-    """Of tfperf's answers."""
+    """The largest error of tfperf's outputs."""
 
 
 CONTESTS = (

@@ -59,10 +59,10 @@ MOST_WORSE, MOST_TIME = 0.03, 0.25
 """By how much the choice may be slower than the best, and what share of exhaustive search's time it may take."""
 
 RIVALS = 5
-"""Of exhaustive search, measured again beside the choice."""
+"""How many of the best plans of the exhaustive search are measured again beside the choice."""
 
 APART_SECONDS, APART_ROUNDS = 20.0, 4
-"""Of measuring them in turns, and how often, each time in fresh processes."""
+"""Seconds of measuring them in turns, and how often, each time in fresh processes."""
 
 NETS = {name: name for name in ("mlp", "mnist_cnn", "resnet18", "transformer")} | {
     "MobileNetV2": f"{HERE}/peers/nets.py:mobilenet_v2"

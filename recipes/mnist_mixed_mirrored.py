@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfperf import Flag, Recipe, TfperfError, compare, get_net, load
-from tfperf.cookbook.half_precision import TOO_SLOW, far_slower, why_slower
+from tfperf.cookbook import TOO_SLOW, why_slower
 from tfperf.data import NAMES
 from tfperf.measure import Verdict
 
@@ -28,6 +28,7 @@ POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 TOLERANCES = {"float32": 1e-5, "mixed_bfloat16": 5e-2, "mixed_float16": 5e-3}  # relative, of the first logits
 CPU_REPLICAS = 2  # logical devices of a machine without GPUs
 QUICK_IMAGES = (4096, 1024)  # train, test
+ENOUGH_SECONDS = 8.0  # for at least 8 rounds of six steps, also with --quick: fewer give no verdict
 
 
 def find_devices() -> list[str]:
@@ -85,7 +86,8 @@ def main(recipe: Recipe) -> None:
 
     steps = {name: step_of(net, strategy, batches(recipe, data)) for name, (net, strategy) in ways.items()}
     with recipe.progress("one training step of each, side by side") as show:
-        comparison = compare(steps, time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show)
+        limit = max(recipe.flags.time_limit, ENOUGH_SECONDS)
+        comparison = compare(steps, time_limit=limit, seed=recipe.flags.seed, on_progress=show)
     recipe.add(comparison)
     explain(recipe, comparison, [policy for policy in POLICIES if f"{policy}, one device" in ways], len(devices))
     recipe.plot(lambda figure: draw(figure, recipe, comparison))
@@ -142,7 +144,13 @@ def without_slow(recipe: Recipe, data, ways: dict) -> dict:
         if where == "one device" and seconds[name] > TOO_SLOW * seconds["float32, one device"]:
             slow.append(policy)
             recipe.fact(f"seconds of a step, too many to train with: {policy}", seconds[name])
-            recipe.finds(far_slower(policy, seconds[name], seconds["float32, one device"]))
+            times, why = (
+                seconds[name] / seconds["float32, one device"],
+                why_slower(policy.removeprefix("mixed_"), far=True),
+            )
+            recipe.finds(
+                f"{policy}: a step took {times:.0f} times as long as in float32, because {why}. It was left out."
+            )
     return {name: way for name, way in ways.items() if name.partition(",")[0] not in slow}
 
 

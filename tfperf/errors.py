@@ -38,7 +38,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C, as a shell has it: 128 + SIGINT."""
 
 MOST_LETTERS = 300
-"""Of what another library's error says."""
+"""Letters of another library's error message that are shown."""
 
 
 class TfperfError(Exception):

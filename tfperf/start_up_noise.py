@@ -10,4 +10,4 @@ START_UP_NOISE = re.compile(
     r"|\] Could not find cuda drivers on your machine, GPU will not be used"
     r"|\] failed call to cuInit: .*\(303\)"  # 303: there is no driver's library to load
 )
-"""Of TensorFlow 2.21, on a machine without a GPU; no variable silences it."""
+"""Lines that TensorFlow 2.21 writes on a machine without a GPU; no variable silences them."""

@@ -10,7 +10,7 @@ NETS = ("mlp", "mnist_cnn", "resnet18", "MobileNetV2")
 """That are compared; the first three are those of `tfperf.get_net`."""
 
 ROOT = Path(__file__).resolve().parents[2]
-"""Of the checkout."""
+"""The folder of the checkout."""
 
 FOREIGN = ROOT / ".venv-peers"
 """Where `make peers` installs the peers that tfperf itself does not use."""
@@ -23,7 +23,7 @@ ENVIRONMENT = {
     "TORCHINDUCTOR_CACHE_DIR": str(FOREIGN / "torchinductor"),
     "TORCHINDUCTOR_COMPILE_THREADS": "1",  # in the process itself; else it starts others that outlive it for a while
 }
-"""Of the processes in .venv-peers."""
+"""The Python of the processes in .venv-peers."""
 
 TOLERANCES = {"float32": 1e-4, "bfloat16": 5e-2}
 """Precision -> largest error of an answer that passes, relative as `tfperf.measure.check_agreement` has it."""

@@ -49,7 +49,7 @@ class PeerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process, which leads a group of its own."""
+        """The process number; the process leads a group of its own."""
         return self._process.pid
 
     def load(self, net: str, folder: Path) -> str:

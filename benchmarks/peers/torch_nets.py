@@ -16,7 +16,7 @@ __all__ = ["BUILDERS", "copy_weights"]
 
 
 class Mlp(nn.Module):
-    """Of tfperf.nets.mlp."""
+    """The twin of tfperf.nets.mlp."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class Mlp(nn.Module):
 
 
 class MnistCnn(nn.Module):
-    """Of tfperf.nets.mnist_cnn."""
+    """The twin of tfperf.nets.mnist_cnn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class ResidualBlock(nn.Module):
 
 
 class Resnet18(nn.Module):
-    """Of tfperf.nets.resnet18."""
+    """The twin of tfperf.nets.resnet18."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """Of keras.applications, width 1, for images of 224 pixels."""
+    """The twin of MobileNetV2 of keras.applications, width 1, for images of 224 pixels."""
 
     STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
     """Expansion, channels, blocks, stride of the first of them."""

@@ -17,7 +17,7 @@ from benchmarks.peers.torch_nets import BUILDERS, copy_weights
 __all__ = ["load"]
 
 CALLS_TO_SETTLE = 5
-"""Of TorchScript, which watches the first calls and then compiles once more."""
+"""Warm-up calls of TorchScript, which watches the first calls and then compiles once more."""
 
 INFERENCE = torch.inference_mode()
 """Entered once for all calls: entering it for each would be a twentieth of the shortest."""

@@ -16,9 +16,11 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def compare(
-        before: Annotated[Path, typer.Argument(help="result file of the old state")],
-        after: Annotated[Path, typer.Argument(help="result file of the new state")],
-        threshold: Annotated[str, typer.Option(help="slowdown that is still no regression: 2% or 0.02")] = "2%",
+        before: Annotated[Path, typer.Argument(help="The result file before the change.")],
+        after: Annotated[Path, typer.Argument(help="The result file after the change.")],
+        threshold: Annotated[
+            str, typer.Option(help="The slowdown that still counts as no regression: 2% or 0.02.")
+        ] = "2%",
     ) -> None:
         """Say whether it has become slower: exits 0 if not, 1 if so, 2 on bad input, 3 if it is too noisy to say."""
         allowed = parse_share(threshold)

@@ -11,7 +11,9 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
 
     @app.command()
-    def data(name: Annotated[str, typer.Argument(help="mnist, fashion_mnist or digits")] = "fashion_mnist") -> None:
+    def data(
+        name: Annotated[str, typer.Argument(help="The data set: mnist, fashion_mnist or digits.")] = "fashion_mnist",
+    ) -> None:
         """Obtain a data set and say where it is: from the Keras cache, a Debian package, or the internet."""
         from tfperf.data import NAMES, obtain
 

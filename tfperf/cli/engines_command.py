@@ -22,26 +22,38 @@ def register(app: typer.Typer) -> None:
         batch: Annotated[str, typer.Option(metavar="SIZES", help="Batch sizes, as 1,32.")] = "1",
         threads: Annotated[
             str | None,
-            typer.Option(metavar="NUMBERS", help="As 1,2, or default: each engine's own. Left out: 1, and all cores."),
+            typer.Option(
+                metavar="NUMBERS",
+                help="Thread counts: 1,2, or default for each engine's own. Left out: 1, and all cores.",
+            ),
         ] = None,
-        engine: Annotated[str, typer.Option(metavar="NAMES", help="Only these, as litert,onnx.")] = "all",
-        precision: Annotated[str, typer.Option(metavar="NAMES", help="As float32,int8; or all.")] = "float32",
-        transform: Annotated[str, typer.Option(metavar="NAMES", help="Of the net, as fold_batch_norm.")] = "none",
+        engine: Annotated[str, typer.Option(metavar="NAMES", help="Try only these engines: litert,onnx.")] = "all",
+        precision: Annotated[
+            str, typer.Option(metavar="NAMES", help="Precisions to try: float32,int8; or all.")
+        ] = "float32",
+        transform: Annotated[str, typer.Option(metavar="NAMES", help="Changes of the net: fold_batch_norm.")] = "none",
         tolerance: Annotated[
-            float | None, typer.Option(min=0, help="Largest error of an answer; left out: that of its precision.")
+            float | None, typer.Option(min=0, help="The largest error of any output. Left out: that of its precision.")
         ] = None,
         same_top1: Annotated[bool, typer.Option(help="The largest answer of each row must be the same, too.")] = False,
         inputs: Annotated[
             Path | None,
-            typer.Option(metavar="FILE.npz", help="Inputs by name, cut or repeated to the batch. Left out: random."),
+            typer.Option(
+                metavar="FILE.npz", help="The inputs, by their names; cut or repeated to the batch. Left out: random."
+            ),
         ] = None,
-        signature: Annotated[str | None, typer.Option(help="Of a SavedModel. [serving_default]")] = None,
-        seed: Annotated[int, typer.Option(min=0, help="Of the weights of a net by name.")] = 0,
+        signature: Annotated[
+            str | None, typer.Option(help="Which signature of the SavedModel to run. [serving_default]")
+        ] = None,
+        seed: Annotated[int, typer.Option(min=0, help="Seed of the weights of a net by name.")] = 0,
         time_limit: Annotated[
-            float, typer.Option(min=0.1, help="Seconds of measuring, for each batch size and number of threads.")
+            float, typer.Option(min=0.1, help="Seconds of measuring for each batch size and thread count.")
         ] = 20.0,
         json: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="Result; the plot is beside it. [results/engines_NAME.json]")
+            Path | None,
+            typer.Option(
+                metavar="FILE", help="Where the result goes; the plot goes beside it. [results/engines_NAME.json]"
+            ),
         ] = None,
     ) -> None:
         """Run a net with every engine there is, in turns: how fast, how large, and with the same answers?"""

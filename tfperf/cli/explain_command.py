@@ -19,21 +19,27 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Argument(help="A net's name, file.py:callable, module:callable, a .keras file or a SavedModel."),
         ],
-        batch: Annotated[str, typer.Option(metavar="SIZES", help="As 1, 1,64 or 1:64, its doubles.")] = "1",
-        train: Annotated[bool, typer.Option("--train", help="Forward and backward, in place of forward.")] = False,
+        batch: Annotated[
+            str, typer.Option(metavar="SIZES", help="Batch sizes: 1 or 1,64, or 1:64 for 1, 2, 4, ... 64.")
+        ] = "1",
+        train: Annotated[
+            bool, typer.Option("--train", help="Explain forward and backward pass instead of the forward pass.")
+        ] = False,
         try_techniques: Annotated[
-            bool, typer.Option("--try", help="Measure what should help, beside what is predicted.")
+            bool, typer.Option("--try", help="Measure what should help, and show it beside the prediction.")
         ] = False,
         threads: Annotated[int | None, typer.Option(min=1, help="Left out: all cores.")] = None,
         quick: Annotated[bool, typer.Option("--quick", help="Measure for less time, and less exactly.")] = False,
-        fresh: Annotated[bool, typer.Option("--fresh", help="Measure the machine again, too.")] = False,
-        signature: Annotated[str | None, typer.Option(help="Of a SavedModel. [serving_default]")] = None,
-        seed: Annotated[int, typer.Option(min=0, help="Of the weights of a net by name.")] = 0,
+        fresh: Annotated[bool, typer.Option("--fresh", help="Measure the machine again as well.")] = False,
+        signature: Annotated[
+            str | None, typer.Option(help="Which signature of the SavedModel to run. [serving_default]")
+        ] = None,
+        seed: Annotated[int, typer.Option(min=0, help="Seed of the weights of a net by name.")] = 0,
         json: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="All of it. [results/explain_NAME.json]")
+            Path | None, typer.Option(metavar="FILE", help="Where the results go. [results/explain_NAME.json]")
         ] = None,
         plot: Annotated[Path | None, typer.Option(metavar="FILE", help="The roofline: .svg or .png.")] = None,
-        report: Annotated[Path | None, typer.Option(metavar="FILE", help="A page: .html.")] = None,
+        report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the page there: .html.")] = None,
     ) -> None:
         """Say what a model waits for: compute, bandwidth or overhead; and what would help, by how much."""
         from tfperf.cli.quantities import batch_sizes

@@ -19,9 +19,11 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Argument(help="A net's name, file.py:callable, module:callable, a .keras file or a SavedModel."),
         ],
-        folder: Annotated[Path, typer.Argument(help="Where to: FOLDER/NAME/VERSION is written.")],
-        name: Annotated[str | None, typer.Option(help="Of the net's folder. Left out: the net's own.")] = None,
-        version: Annotated[int | None, typer.Option(min=1, help="Left out: one more than the newest.")] = None,
+        folder: Annotated[Path, typer.Argument(help="The folder in which NAME/VERSION is written.")],
+        name: Annotated[str | None, typer.Option(help="The name of the net's folder. Left out: the net's own.")] = None,
+        version: Annotated[
+            int | None, typer.Option(min=1, help="The version to write. Left out: one more than the newest.")
+        ] = None,
         softmax: Annotated[
             bool, typer.Option("--softmax", help="Give probabilities where the net gives logits.")
         ] = False,
@@ -29,11 +31,14 @@ def register(app: typer.Typer) -> None:
             str | None, typer.Option(metavar="MODEL", help="A net whose outputs are the inputs of this one.")
         ] = None,
         inputs: Annotated[
-            Path | None, typer.Option(metavar="FILE.npz", help="Reference inputs by name. Left out: random ones.")
+            Path | None,
+            typer.Option(metavar="FILE.npz", help="The reference inputs, by their names. Left out: random ones."),
         ] = None,
-        signature: Annotated[str | None, typer.Option(help="Of a SavedModel. [serving_default]")] = None,
+        signature: Annotated[
+            str | None, typer.Option(help="Which signature of the SavedModel to run. [serving_default]")
+        ] = None,
         warm_up: Annotated[str, typer.Option(metavar="SIZES", help="Batch sizes of the warm-up requests.")] = "1",
-        seed: Annotated[int, typer.Option(min=0, help="Of the weights of a net by name.")] = 0,
+        seed: Annotated[int, typer.Option(min=0, help="Seed of the weights of a net by name.")] = 0,
     ) -> None:
         """Write a net as a SavedModel that TensorFlow Serving and other loaders take."""
         load_tensorflow()

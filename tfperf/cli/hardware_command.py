@@ -13,15 +13,19 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def hardware(
-        json: Annotated[Path | None, typer.Option(metavar="FILE", help="All figures, in SI units.")] = None,
-        plot: Annotated[Path | None, typer.Option(metavar="FILE", help="A picture: .svg or .png.")] = None,
+        json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all figures there, in SI units.")] = None,
+        plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the figures there: .svg or .png.")] = None,
         fresh: Annotated[
             bool, typer.Option("--fresh", help="Measure again what was kept of an earlier measurement.")
         ] = False,
-        quick: Annotated[bool, typer.Option("--quick", help="Fewer sizes and samples, in half the time.")] = False,
+        quick: Annotated[
+            bool, typer.Option("--quick", help="Measure fewer sizes and samples, in half the time.")
+        ] = False,
         threads: Annotated[
             str | None,
-            typer.Option(metavar="NUMBERS", help="As 2,4, beside 1; measured now, not kept. Left out: all cores."),
+            typer.Option(
+                metavar="NUMBERS", help="Thread counts beside 1: 2,4; measured now and not kept. Left out: all cores."
+            ),
         ] = None,
     ) -> None:
         """Measure what this machine can give: arithmetic, memory, calls, disk, loopback; and the latency ladder."""

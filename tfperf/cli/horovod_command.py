@@ -35,7 +35,9 @@ def install(
     nccl: Annotated[bool, typer.Option("--nccl", help="Reduce on NVIDIA GPUs with NCCL; needs nvcc and NCCL.")] = False,
     mpi: Annotated[bool, typer.Option("--mpi", help="Build with MPI beside Gloo; needs mpicxx.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build even if one is installed or in the cache.")] = False,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Files to compile at once; default: one a core.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many files to compile at once; default: one a core.")
+    ] = None,
 ) -> None:
     """Build Horovod 0.28.1 against the installed TensorFlow and install it; the wheel is kept for the next time.
 

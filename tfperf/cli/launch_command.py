@@ -26,37 +26,44 @@ def register(app: typer.Typer) -> None:
             int | None, typer.Option("-np", "--num-proc", min=1, help="How many ranks. Left out: as the hosts say.")
         ] = None,
         hosts: Annotated[
-            str | None, typer.Option("-H", "--hosts", help="Where: name:slots,name:slots. Left out: on this machine.")
+            str | None, typer.Option("-H", "--hosts", help="The hosts: name:slots,name:slots. Left out: this machine.")
         ] = None,
-        hostfile: Annotated[Path | None, typer.Option(help="The same, a line `name slots=N` for each host.")] = None,
+        hostfile: Annotated[
+            Path | None, typer.Option(help="A file with the hosts, a line `name slots=N` for each.")
+        ] = None,
         threads: Annotated[
-            int | None, typer.Option(min=1, help="Threads of each rank. Left out: the cores shared between the ranks.")
+            int | None,
+            typer.Option(min=1, help="The threads of each rank. Left out: the cores are shared between the ranks."),
         ] = None,
         stall_warning: Annotated[
-            int | None, typer.Option(min=1, help="Seconds after which ranks that others wait for are named. [60]")
+            int | None, typer.Option(min=1, help="Name the ranks that others wait for after so many seconds. [60]")
         ] = None,
         stall_limit: Annotated[
-            int | None, typer.Option(min=0, help="Seconds after which ranks that wait are ended; 0: never. [300]")
+            int | None, typer.Option(min=0, help="End ranks that wait after so many seconds; 0: never. [300]")
         ] = None,
         start_timeout: Annotated[
-            int | None, typer.Option(min=1, help="Seconds that ranks wait for each other at the start. [60]")
+            int | None, typer.Option(min=1, help="How many seconds ranks wait for each other at the start. [60]")
         ] = None,
         min_np: Annotated[
-            int | None, typer.Option("--min-np", min=1, help="Elastic: go on with as few ranks as this.")
+            int | None, typer.Option("--min-np", min=1, help="Elastic: continue with as few ranks as this.")
         ] = None,
         max_np: Annotated[int | None, typer.Option("--max-np", min=1, help="Elastic: start no more ranks.")] = None,
         discovery_script: Annotated[
             str | None,
-            typer.Option("--host-discovery-script", help="Elastic: a program that prints name:slots lines."),
+            typer.Option(
+                "--host-discovery-script", help="Elastic: a program that prints a line name:slots for each host."
+            ),
         ] = None,
         interfaces: Annotated[
             str | None,
-            typer.Option("--network-interfaces", help="Names, with commas. Left out: loopback if it can be."),
+            typer.Option(
+                "--network-interfaces", help="Network interfaces, with commas. Left out: loopback where possible."
+            ),
         ] = None,
         output_folder: Annotated[
-            Path | None, typer.Option("--output-filename", help="Folder for a copy of what each rank prints.")
+            Path | None, typer.Option("--output-filename", help="Keep a copy of what each rank prints in this folder.")
         ] = None,
-        verbose: Annotated[bool, typer.Option("--verbose", help="Tell what is started, and hide nothing.")] = False,
+        verbose: Annotated[bool, typer.Option("--verbose", help="Print what is started, and hide nothing.")] = False,
     ) -> None:
         """Run several ranks of a Horovod script: `tfperf launch -np 4 python train.py --epochs 3`.
 

@@ -13,10 +13,10 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def report(
-        result: Annotated[Path, typer.Argument(help="result file of tfperf tune", metavar="RESULT.json")],
+        result: Annotated[Path, typer.Argument(help="The result file of tfperf tune.", metavar="RESULT.json")],
         output: Annotated[
             Path | None,
-            typer.Option(help="report, .html, .md or .csv", show_default="RESULT.html", metavar="FILE"),
+            typer.Option(help="The report to write: .html, .md or .csv.", show_default="RESULT.html", metavar="FILE"),
         ] = None,
     ) -> None:
         """Show what a search found: one HTML file that needs no network, or Markdown, or CSV."""

@@ -20,50 +20,77 @@ def register(app: typer.Typer) -> None:
             typer.Argument(help="A net's name, file.py:callable, module:callable, a .keras file or a SavedModel."),
         ],
         objective: Annotated[
-            str, typer.Option(metavar="NAMES", help="latency, throughput, size or memory; several: as size,latency.")
+            str,
+            typer.Option(
+                metavar="NAMES", help="latency, throughput, size or memory; several with commas: size,latency."
+            ),
         ] = "latency",
-        batch: Annotated[str, typer.Option(metavar="SIZES", help="As 1, 1,8,32 or 1:256, its doubles.")] = "1",
+        batch: Annotated[
+            str, typer.Option(metavar="SIZES", help="Batch sizes: 1 or 1,8,32, or 1:256 for 1, 2, 4, ... 256.")
+        ] = "1",
         threads: Annotated[
-            str | None, typer.Option(metavar="NUMBERS", help="Threads, as 1,2. Left out: 1, its doubles, all cores.")
+            str | None,
+            typer.Option(metavar="NUMBERS", help="Thread counts to try: 1,2. Left out: 1, 2, 4, ... all cores."),
         ] = None,
         tolerance: Annotated[
-            float, typer.Option(min=0, help="Largest error of an answer, as a share of the largest answer.")
+            float,
+            typer.Option(
+                min=0, help="The largest error of any output, as a share of the largest value of that output."
+            ),
         ] = 1e-4,
         same_top1: Annotated[
             bool, typer.Option("--same-top1", help="The largest answer of each row must be the same, too.")
         ] = False,
         inputs: Annotated[
-            Path | None, typer.Option(metavar="FILE.npz", help="Inputs by name. Left out: random ones.")
+            Path | None, typer.Option(metavar="FILE.npz", help="The inputs, by their names. Left out: random ones.")
         ] = None,
         labels: Annotated[
-            Path | None, typer.Option(metavar="FILE.npz", help="Labels of the inputs, by the names of outputs.")
+            Path | None, typer.Option(metavar="FILE.npz", help="The labels of the inputs, by the names of the outputs.")
         ] = None,
         accuracy_drop: Annotated[
-            str | None, typer.Option(help="With --labels, in place of the tolerance: loss that is admitted, as 0.5%.")
+            str | None,
+            typer.Option(help="The loss of accuracy that is accepted, 0.5%; with --labels, instead of the tolerance."),
         ] = None,
-        latency_limit: Annotated[str | None, typer.Option(metavar="TIME", help="Most of a call, as 5ms.")] = None,
+        latency_limit: Annotated[
+            str | None, typer.Option(metavar="TIME", help="The longest time a call may take: 5ms.")
+        ] = None,
         memory_limit: Annotated[
-            str | None, typer.Option(metavar="SIZE", help="Of a trial, as 2GiB. Left out: 80 % of all.")
+            str | None,
+            typer.Option(metavar="SIZE", help="The memory that a trial may use: 2GiB. Left out: 80 % of all."),
         ] = None,
-        engine: Annotated[str, typer.Option(metavar="NAMES", help="Only these, as litert,onnx.")] = "all",
-        precision: Annotated[str, typer.Option(metavar="NAMES", help="As float32.")] = "all",
-        transform: Annotated[str, typer.Option(metavar="NAMES", help="As fold_batch_norm; or none.")] = "all",
+        engine: Annotated[str, typer.Option(metavar="NAMES", help="Try only these engines: litert,onnx.")] = "all",
+        precision: Annotated[str, typer.Option(metavar="NAMES", help="Precisions to try: float32,bfloat16.")] = "all",
+        transform: Annotated[
+            str, typer.Option(metavar="NAMES", help="Changes of the net to try: fold_batch_norm; or none.")
+        ] = "all",
         trial_time: Annotated[
-            float, typer.Option(min=1, help="Seconds for each step of a trial, as converting; then it is ended.")
+            float,
+            typer.Option(
+                min=1, help="The most seconds for each step of a trial, such as converting; then it is ended."
+            ),
         ] = 300.0,
         time_limit: Annotated[
-            float | None, typer.Option(min=1, help="Seconds of looking around; then the best so far are measured.")
+            float | None, typer.Option(min=1, help="Seconds of searching; then the best plans so far are measured.")
         ] = None,
-        signature: Annotated[str | None, typer.Option(help="Of a SavedModel. [serving_default]")] = None,
-        seed: Annotated[int, typer.Option(min=0, help="Of random inputs, and of the weights of a net by name.")] = 0,
+        signature: Annotated[
+            str | None, typer.Option(help="Which signature of the SavedModel to run. [serving_default]")
+        ] = None,
+        seed: Annotated[
+            int, typer.Option(min=0, help="Seed of random inputs, and of the weights of a net by name.")
+        ] = 0,
         json: Annotated[
-            Path | None, typer.Option(metavar="FILE", help="All of it, for tfperf report. [results/tune_NAME.json]")
+            Path | None,
+            typer.Option(metavar="FILE", help="Where the results go, for tfperf report. [results/tune_NAME.json]"),
         ] = None,
-        report: Annotated[Path | None, typer.Option(metavar="FILE", help="A report: .html, .md or .csv.")] = None,
+        report: Annotated[
+            Path | None, typer.Option(metavar="FILE", help="Write a report there: .html, .md or .csv.")
+        ] = None,
         export: Annotated[
             Path | None, typer.Option(metavar="FOLDER", help="A new folder, for the files that run the winner.")
         ] = None,
-        fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with a search that was stopped.")] = False,
+        fresh: Annotated[
+            bool, typer.Option("--fresh", help="Start anew, even if an earlier search was stopped.")
+        ] = False,
     ) -> None:
         """Find the fastest correct way to run a model on this machine, with the proof and the files."""
         load_tensorflow()

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def verify(
-        folder: Annotated[Path, typer.Argument(help="Of a version; of a net: its newest version.")],
+        folder: Annotated[Path, typer.Argument(help="The folder of a version, or of a net for its newest version.")],
     ) -> None:
         """Check that an export is what was written, and still answers what it answered."""
         load_tensorflow()

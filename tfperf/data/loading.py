@@ -41,7 +41,7 @@ def load(name: str) -> Dataset:
 
 
 def obtain(name: str) -> Dataset:
-    """As `load`, but what is not on this machine comes from Debian's archive where it has it, without root.
+    """Load like `load`, but take what is not on this machine from Debian's archive, without root.
 
     Raises:
         TypeError, ValueError, DataError: as for `load`.

@@ -11,7 +11,7 @@ class State(enum.StrEnum):
     """How it stands with one thing. Only `missing` and `unfit` are failures."""
 
     OK = "ok"
-    """As it should be."""
+    """It is there, and fit."""
     MISSING = "missing"
     """tfperf needs it, and it is not there."""
     UNFIT = "unfit"

@@ -14,7 +14,7 @@ __all__ = ["ENGINES", "Engine", "find_engine", "known_engines", "missing"]
 KERAS_POLICIES: tuple[Precision, ...] = ("float32", "bfloat16", "float16")
 
 OF_BATCH_NORM: tuple[Transformation, ...] = ("fold_batch_norm", "fuse_batch_norm")
-"""Of engines in which all variables are constants already."""
+"""Transformations of batch normalizations: all that engines take in which every variable is a constant already."""
 
 OF_GRAPH: tuple[Transformation, ...] = (*OF_BATCH_NORM, "constant_weights")
 
@@ -32,7 +32,7 @@ class Engine(NamedTuple):
     about: str
     precisions: tuple[Precision, ...]
     format: str | None = None
-    """Of what it loads. Engines of one format load the same folder."""
+    """The format of what it loads. Engines of one format load the same folder."""
     fixed_batch: bool = False
     """Built for one batch size."""
     compiled: bool = False
@@ -40,7 +40,7 @@ class Engine(NamedTuple):
     packages: tuple[str, ...] = ()
     """What must be installed beside tfperf's own requirements, as imported."""
     extra: str = ""
-    """Of tfperf, with these packages."""
+    """The extra of tfperf that installs these packages."""
     transformations: tuple[Transformation, ...] = ()
     """That make another net for it. Many converters fold batch normalizations, and freeze, by themselves."""
     loads_in_tensorflow: bool = False

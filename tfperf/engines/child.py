@@ -89,7 +89,7 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the process, which leads a group of its own."""
+        """The process number; the process leads a group of its own."""
         return self._process.pid
 
     @property

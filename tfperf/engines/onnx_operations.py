@@ -18,7 +18,7 @@ class Erfc:
 
     @classmethod
     def version_9(cls, ctx: Any, node: Any, **_: Any) -> None:
-        """Of gelu, x * erfc(-x * c) / 2, it makes erf(x / (1 / c)) + 1: this form ONNX Runtime computes in one go."""
+        """Make erf(x / (1 / c)) + 1 of gelu's x * erfc(-x * c) / 2: ONNX Runtime runs that as one operation."""
         given = node.inputs[0]
         if given.type == "Mul" and given.inputs[0].type == "Neg" and given.inputs[1].is_const():
             scale = given.inputs[1].get_tensor_value(as_list=False)

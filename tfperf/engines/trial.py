@@ -43,7 +43,7 @@ class Trial(Value):
 
     @property
     def name(self) -> str:
-        """Of its measurement: the plan, with the batch size."""
+        """The name of its measurement: the plan, with the batch size."""
         return str(self.plan.model_copy(update={"batch": self.batch}))
 
     @property
@@ -60,5 +60,5 @@ class Trial(Value):
 
 
 def median_seconds(trial: Trial) -> float:
-    """Of a call; infinite for a plan that did not run."""
+    """The seconds of a call; infinite for a plan that did not run."""
     return trial.measurement.interval.estimate if trial.measurement else float("inf")

@@ -10,7 +10,7 @@ from tfperf.measure.memory import MemoryPeak
 __all__ = ["SETTLING_SECONDS", "InTurns", "Turns"]
 
 SETTLING_SECONDS = 0.02
-"""Of calls that nobody times, when a process goes on after it stood still: Linux wakes its threads on one processor,
+"""Seconds of untimed calls after a process was paused: Linux wakes its threads on one processor,
 and spreads them again some milliseconds later. LiteRT with two threads took 8 us a call then, and 20 us before."""
 
 

@@ -167,7 +167,7 @@ def _explained(
 
 
 def _works(graph: Any, arrays: Sequence[Any], kernels: Sequence[Kernel]) -> list[Work]:
-    """Of the graph as it is written; where its loops cannot be counted, of what ran."""
+    """Count the graph as it is written; where its loops cannot be counted, count what ran."""
     try:
         return graph_work(graph.get_concrete_function(*[tf.constant(array) for array in arrays]))
     except HardwareError:

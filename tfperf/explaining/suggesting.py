@@ -128,7 +128,7 @@ def _of_engines(seconds: float, examined: Examined, prediction: Prediction) -> I
 
 
 def _weight_bytes(kernel: Kernel) -> int:
-    """Of a product: what it reads as its second matrix."""
+    """The bytes that a product reads as its second matrix; 0 for another kernel."""
     if not kernel.work.products or len(kernel.ran.inputs) < 2:
         return 0
     weights = kernel.ran.inputs[1]

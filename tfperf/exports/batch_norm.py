@@ -37,11 +37,11 @@ class BatchNorms(NamedTuple):
     fusable: list[Any]
     """Those that one operation can compute, whether they are foldable or not."""
     total: int
-    """Of the net."""
+    """The number of batch normalizations in the net."""
 
 
 class _Call(NamedTuple):
-    """Of a layer, in a trace."""
+    """One call of a layer, in a trace."""
 
     given: Any
     made: Any

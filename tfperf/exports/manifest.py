@@ -103,6 +103,6 @@ def fingerprint(files: tuple[FileDigest, ...]) -> str:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, in hexadecimal."""
+    """The SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

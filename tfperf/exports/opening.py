@@ -54,7 +54,7 @@ def open_model(model: str, *, signature: str | None = None, seed: int = 0) -> Se
 
 
 def _name_of(folder: Path) -> str:
-    """Of a SavedModel: of the folder above it, where its own is a version."""
+    """The name of a SavedModel: its folder's, or the folder's above it where its own is a version."""
     resolved = folder.resolve()
     return resolved.parent.name if resolved.name.isdecimal() else resolved.name
 

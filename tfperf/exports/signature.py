@@ -21,7 +21,7 @@ class TensorForm(Value):
     shape: tuple[int | None, ...]
     """None: any size, as the batch in front."""
     dtype: str
-    """As NumPy and TensorFlow call it: "float32", "int32", "bool", "string", ..."""
+    """The type's name in NumPy and TensorFlow: "float32", "int32", "bool", "string", ..."""
 
     def __str__(self) -> str:
         sizes = ", ".join("any" if size is None else str(size) for size in self.shape)

@@ -23,7 +23,7 @@ class Cache(Value):
 
     @property
     def name(self) -> str:
-        """As L2."""
+        """The short name: "L2"."""
         return f"L{self.level}"
 
 
@@ -44,7 +44,7 @@ def data_caches(folder: Path = FOLDER) -> tuple[Cache, ...]:
 
 
 def _bytes(text: str) -> int:
-    """Of "48K"."""
+    """The bytes that "48K" means."""
     return int(text[:-1]) * UNITS[text[-1]] if text[-1:] in UNITS else int(text)
 
 

@@ -64,7 +64,7 @@ _add_at_once: Any = intrinsic(_addition)
 
 
 def _count_at_once(counts: Any, place: int, steps: int, spread: int) -> None:
-    """As `_count`, with an atomic addition."""
+    """Count like `_count`, with an atomic addition."""
     for step in range(steps):
         _add_at_once(counts, place + (step & spread), 1)
 

@@ -40,7 +40,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Of its measurement."""
+        """The name of its measurement."""
         return self.sampler.name
 
     @property

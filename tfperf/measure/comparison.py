@@ -16,7 +16,7 @@ from tfperf.measure.words import format_ratio
 __all__ = ["Comparison", "Ratio", "Verdict", "judge", "paired"]
 
 CONFIDENCE = 0.99
-"""Of the interval around a ratio. Higher than a median's, because a verdict is drawn from it."""
+"""The confidence of the interval around a ratio. It is higher than a median's, because a verdict is drawn from it."""
 
 MARGIN = 0.01
 """Times that differ by less than this share count as equal."""

@@ -18,7 +18,7 @@ from tfperf.measure.words import format_interval
 __all__ = ["Doubt", "Measurement", "Stop"]
 
 CONFIDENCE = 0.95
-"""Of the interval around a measurement's median."""
+"""The confidence of the interval around a measurement's median."""
 
 Seconds = Annotated[float, Field(gt=0)]
 

@@ -57,7 +57,7 @@ class Progress(NamedTuple):
     """Spent since the first call."""
     time_limit: float
     half_width: float
-    """Of the widest interval so far, as a share; infinite before the first look."""
+    """The half width of the widest interval so far, as a share; infinite before the first look."""
 
 
 @runtime_checkable

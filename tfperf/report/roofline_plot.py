@@ -52,7 +52,7 @@ class Point(NamedTuple):
     rate: float
     """Floating-point operations a second."""
     share: float
-    """Of the time, from 0 to 1."""
+    """The share of the time, from 0 to 1."""
     whole: bool = False
     """It is the model."""
 

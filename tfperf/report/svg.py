@@ -42,7 +42,7 @@ TEXT, ROW, KEY = 10.0, 36.0, 14.0
 """Units: the height of a letter, of a row with its name above what it shows, of a line of a key."""
 
 MOST_LETTERS = 44
-"""Of a name; a longer one is cut in its middle, since its end tells plans apart as its start does."""
+"""Letters of a name; a longer one is cut in its middle, since its end tells plans apart as its start does."""
 
 INK, MUTED, LINE = "#1f2328", "#656d76", "#d0d7de"
 SERIES = ("#2a6f97", "#c2570c", "#2e7d4f", "#7b4d94", "#b03a48", "#8a6d00")

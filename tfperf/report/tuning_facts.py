@@ -89,7 +89,7 @@ class Facts:
 
     @functools.cached_property
     def names_in_turns(self) -> set[str]:
-        """Of the trials that were measured in turns."""
+        """The names of the trials that were measured in turns."""
         return {measurement.name for comparison in self._in_turns for measurement in comparison.measurements}
 
     # ------------------------------------------------------------ figures
@@ -101,7 +101,7 @@ class Facts:
         return next((one[trial.name] for one in self._in_turns if trial.name in _names(one)), trial.measurement)
 
     def interval(self, trial: Trial) -> Interval | None:
-        """Of seconds a call, in that measurement."""
+        """The seconds a call with their interval, from the last measurement of a trial."""
         if trial.name not in self._intervals:
             measurement = self.measurement(trial)
             self._intervals[trial.name] = measurement.interval if measurement else None

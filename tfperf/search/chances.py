@@ -20,7 +20,7 @@ with other settings of it: more no setting has gained. The narrowest numbers hav
 is what counts for a precision that nothing was seen in yet."""
 
 PARTS = tuple(GAIN)
-"""Of a plan, in the order in which they are changed."""
+"""The settings of a plan, in the order in which they are changed."""
 
 MORE = 2.0
 """Times as much as one kind gained by a precision, another may gain by it: the same numbers suit the kernels of one

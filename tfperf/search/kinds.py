@@ -21,7 +21,7 @@ KERNELS: Mapping[str, str] = {
 """Engine -> whose kernels compute, where several engines call the same: what changes one, changes the others alike."""
 
 FIRST_OF_KIND = ("frozen", "xla_aot", "saved_model", "xla", "graph", "c_api")
-"""Of engines with the same kernels, the one that is looked at for all: the leanest calls come first."""
+"""The engine that is tried for all engines with the same kernels: the leanest calls come first."""
 
 IN_PYTHON = ("predict", "eager")
 """Engines that spend their time in Python, where threads change nothing; the defaults have them."""

@@ -38,20 +38,20 @@ from tfperf.search.standings import FINALISTS, MOST_CONTENDERS, Standings
 __all__ = ["Found", "Labels", "Search", "Watcher"]
 
 LOOK_SECONDS = 0.4
-"""Of measuring, at most, for a first look."""
+"""The most seconds of measuring for a first look."""
 
 LOOK_PRECISION = 0.03
 """Half width of the interval at which a first look may end."""
 
 ROUND_SECONDS = 0.5
-"""Of measuring for each plan before the final; their processes are kept until then."""
+"""Seconds of measuring for each plan before the final; their processes are kept until then."""
 
 FINAL_SECONDS = 5.0
-"""Of measuring for all finalists together, and again for all that are confirmed, at most; unless a round is long, or
-the search was."""
+"""The most seconds of measuring for all finalists together, and again for all that are confirmed; more if a round is
+long, or the search was."""
 
 FINAL_SHARE = 0.1
-"""Of the time of the search so far, that may be spent on each of the two: what is near one another takes long to tell
+"""The share of the search's time so far that may be spent on each of the two: plans of similar speed take long to tell
 apart, and a search that took longer can afford it."""
 
 FINAL_ROUNDS = 25
@@ -65,7 +65,7 @@ CONFIRMED = 3
 top."""
 
 KEPT_SHARE = 0.25
-"""Of the memory that a trial may use: what processes may hold together that wait for their next round."""
+"""The share of a trial's memory that all processes waiting for their next round may hold together."""
 
 Stage = Literal["round", "final", "confirmation"]
 

@@ -83,11 +83,11 @@ class Space:
 
     @property
     def middle(self) -> int:
-        """Of the batch sizes that are asked for."""
+        """The one in the middle of the batch sizes that are asked for."""
         return self.question.batches[len(self.question.batches) // 2]
 
     def precisions(self, engine: Engine) -> tuple[Precision, ...]:
-        """Of an engine, without those whose rounding alone is more than the tolerance."""
+        """The precisions of an engine, without those whose rounding alone is more than the tolerance."""
         asked = [one for one in engine.precisions if one in self.question.precisions]
         return tuple(one for one in asked if self.hopeless(one) is None)
 

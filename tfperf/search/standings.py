@@ -25,8 +25,8 @@ MOST_CONTENDERS = 8
 """Plans that are measured in turns before the final."""
 
 FEWER = 0.8
-"""Of the examples a second at a smaller batch: with so few at two larger ones in a row, still larger ones are no
-better."""
+"""A share of the examples a second at a smaller batch: if two larger batches in a row give less, still larger ones are
+not tried."""
 
 
 class Standings:

@@ -47,7 +47,7 @@ class Subject(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Of the inputs; 1 where there are none."""
+        """The number of examples in the inputs; 1 where there are none."""
         batched = [
             len(array)
             for form, array in zip(self.servable.signature.inputs, self.inputs or (), strict=False)
@@ -56,7 +56,7 @@ class Subject(NamedTuple):
         return min(batched, default=1)
 
     def digests(self) -> list[str]:
-        """Of what it is called with."""
+        """The SHA-256 of each input and label."""
         arrays = (*(self.inputs or ()), *(self.labels or ()))
         return [hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest() for array in arrays]
 

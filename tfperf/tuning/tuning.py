@@ -32,7 +32,7 @@ __all__ = ["tune"]
 Choice = TypeVar("Choice", bound=str)
 
 MEMORY_SHARE = 0.8
-"""Of the machine's memory, and of what is free of it: what one trial may use."""
+"""Shares of the machine's memory, and of its free memory, that one trial may use."""
 
 NOT_CONFIRMED = Doubt(
     name="not_confirmed",

@@ -43,12 +43,13 @@ TYPICAL_RATE = 1e11
 """Bytes a second, by which it is guessed how many operations make a turn of the loop."""
 
 TURN_SECONDS = 2e-4
-"""Of operations in a turn, beside which its own 5 us are little."""
+"""Seconds of operations in a turn, beside which its own 5 us are little."""
 
 MOST_UNROLLED = 32
 
 NEW_MEMORY = 0.5
-"""Of an operation that reads and writes: a cache reads what is written to elsewhere, too, three parts for two."""
+"""What is added to the bytes of an operation that reads and writes: a cache also reads what is written to elsewhere,
+three parts for two."""
 
 
 class Case(NamedTuple):
@@ -56,7 +57,7 @@ class Case(NamedTuple):
 
     name: str
     kind: str
-    """As "float32 products"."""
+    """The words for products of a type: "float32 products"."""
     work: float
     """Floating-point operations, or bytes, of one operation, or of all that run at the same time."""
     figure: Callable[[float], ProductRate | Bandwidth]

@@ -25,7 +25,7 @@ BLOCK = 4096
 RANDOM_READS = 500
 
 ROUNDS = 8
-"""Of reading, each from front to back and at random."""
+"""Seconds of reading, each from front to back and at random."""
 
 SPARE = 4
 """The disk must have room for so many times the file."""

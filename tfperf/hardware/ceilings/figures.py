@@ -157,7 +157,7 @@ class Ceilings(Value):
 
 
 def thread_words(count: int) -> str:
-    """As "2 threads"."""
+    """The words for a number of threads: "2 threads"."""
     return f"{count} thread{'s' * (count > 1)}"
 
 

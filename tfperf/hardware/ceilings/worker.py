@@ -28,7 +28,7 @@ from tfperf.with_parent import end_with_parent
 __all__ = ["main", "measure_part"]
 
 SECONDS, QUICK_SECONDS = 0.2, 0.05
-"""Of sampling each figure, in each pass."""
+"""Seconds of sampling each figure, in each pass."""
 
 TIME_LIMIT, QUICK_TIME_LIMIT = 0.75, 0.12
 """Seconds for each figure, after which those that do not agree are not measured again."""
@@ -37,7 +37,7 @@ LONGEST = 0.25
 """Seconds of one operation; larger ones are left out."""
 
 LEAST_SHARE = 0.5
-"""Of an operation's time that is its own: no rate is more than doubled by leaving the dispatch out."""
+"""The least share of an operation's time that is its own: no rate is more than doubled by leaving the dispatch out."""
 
 MEMORY_SHARE = 16
 """The memory must hold so many of the largest tensor."""

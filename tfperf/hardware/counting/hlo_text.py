@@ -62,7 +62,7 @@ class Instruction(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of all that it gives."""
+        """The bytes of all its outputs."""
         return sum(array.bytes for array in self.arrays)
 
     def attribute(self, name: str) -> str | None:

@@ -131,7 +131,7 @@ def _work_of(name: str, steps: list[_Step], read: int, written: int) -> Work:
 
 
 def _flops(step: _Step) -> int:
-    """As `operation_flops.flops_of` counts them."""
+    """Count as `operation_flops.flops_of` does."""
     instruction = step.instruction
     given, taken = instruction.arrays[0], [one.instruction.arrays[0] for one in step.takes if one.instruction.arrays]
     if instruction.opcode == "dot":

@@ -89,7 +89,7 @@ def _convolution(filters: int | None, positions: int | None) -> Callable[[Any], 
 
 
 def _depthwise(filters: int | None, positions: int | None) -> Callable[[Any], int]:
-    """As above; each answer sees the weights of one channel."""
+    """Count as above; each output sees the weights of one channel."""
 
     def flops(operation: Any) -> int:
         weights = _output(operation) if filters is None else _input(operation, filters)

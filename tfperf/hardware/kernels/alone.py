@@ -12,10 +12,10 @@ from tfperf.measure.clock import wall_clock
 __all__ = ["Among", "alone", "can_be_alone"]
 
 TURNS = 3
-"""Of the kernel, in a graph."""
+"""Nodes of the kernel in one graph, of which each is timed."""
 
 SAMPLES = 150
-"""Of a kernel; fewer of one that takes long. With few, a disturbance of some milliseconds falls on all of them."""
+"""Runs of a kernel; fewer of one that takes long. With few, a disturbance of some milliseconds falls on all of them."""
 
 FEWEST_SAMPLES = 9
 

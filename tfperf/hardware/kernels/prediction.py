@@ -99,7 +99,7 @@ class Prediction:
         return work.model_copy(update={"flops": work.flops + beside})
 
     def _peak(self, operation: Ran) -> float:
-        """Of the operation's type, where products of it were measured."""
+        """The peak in FLOP/s of the operation's type, where products of it were measured, else float32's."""
         dtype = operation.outputs[0].dtype.name if operation.outputs else "float32"
         measured = {one.dtype for one in self.ceilings.products if one.threads == self.threads}
         return self.ceilings.peak(dtype if dtype in measured else "float32", self.threads)

@@ -41,7 +41,7 @@ class Taken(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of the tensor; 0 of a variable itself."""
+        """The bytes of the tensor; 0 for a variable itself."""
         return 0 if self.spec.dtype == tf.resource else int(self.spec.shape.num_elements() * self.spec.dtype.size)
 
 
@@ -50,7 +50,7 @@ class Ran(NamedTuple):
 
     name: str
     kernel: str
-    """As TensorFlow calls it, "_MklNativeFusedConv2D"."""
+    """The kernel's name in TensorFlow: "_MklNativeFusedConv2D"."""
     taken: tuple[Taken, ...]
     outputs: tuple[tf.TensorSpec, ...]
     attributes: Mapping[str, Any]

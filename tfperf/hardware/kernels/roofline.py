@@ -16,7 +16,7 @@ class Bound(StrEnum):
 
     @property
     def adjective(self) -> str:
-        """As in "the call is compute-bound"."""
+        """The adjective: "the call is compute-bound"."""
         return f"{self.value}-bound"
 
 
@@ -29,7 +29,7 @@ class Cost(NamedTuple):
     traffic: float
     """Its bytes at the bandwidth of where they stay."""
     start: float
-    """Of the smallest kernel of its kind."""
+    """The seconds of the smallest kernel of its kind."""
 
     @property
     def bound(self) -> Bound:

@@ -9,7 +9,7 @@ import tensorflow as tf
 __all__ = ["Session", "inside"]
 
 TRACED = tf.compat.v1.RunOptions.SOFTWARE_TRACE
-"""Of what the executor does; the level above also starts profilers of devices, which takes longer."""
+"""Trace what the executor does; the level above also starts profilers of devices, which takes longer."""
 
 
 class Session:

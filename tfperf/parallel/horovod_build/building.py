@@ -19,7 +19,7 @@ from tfperf.parallel.horovod_build.wheel_cache import LOG_NAME, has_extension, k
 __all__ = ["build"]
 
 SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
-"""Of horovod-0.28.1.tar.gz on PyPI; pip refuses another file before any of its code runs (tried: pip 23.0 to 26.3)."""
+"""The SHA-256 of PyPI's horovod-0.28.1.tar.gz; pip (tried: 23.0 to 26.3) refuses another file before its code runs."""
 
 TOOLS = ("setuptools>=70,<81", "wheel", "cmake>=3.18,<4", "packaging", "cloudpickle", "psutil", "pyyaml")
 """What builds it. Its setup.py needs pkg_resources, gone in setuptools 82, and asks for its runtime needs too; the

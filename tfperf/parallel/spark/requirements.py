@@ -12,7 +12,7 @@ from tfperf.errors import TfperfError
 __all__ = ["OLDEST_JAVA", "check_requirements", "java_version"]
 
 OLDEST_JAVA = 17
-"""Of Spark 4: https://spark.apache.org/docs/latest/#downloading"""
+"""The Java version of Spark 4: https://spark.apache.org/docs/latest/#downloading"""
 
 JAVA_DEADLINE = 60.0
 """Seconds for `java -version`."""
