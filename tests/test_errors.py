@@ -6,12 +6,13 @@ import re
 import pytest
 
 from tfperf import errors
+from tfperf.errors import shortened
 
 NAMES = sorted(name for name, value in vars(errors).items() if inspect.isclass(value))
 
 
 def test_all_is_what_there_is() -> None:
-    assert {*NAMES, "in_one_line"} == set(errors.__all__)
+    assert {*NAMES, "in_one_line", "shortened"} == set(errors.__all__)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -31,3 +32,23 @@ def test_the_drawing_shows_every_error() -> None:
 def test_an_error_of_others_is_told_in_one_line() -> None:
     assert errors.in_one_line(RuntimeError("no\n  such device")) == "RuntimeError: no such device"
     assert len(errors.in_one_line(ValueError("x" * 1000))) < 320
+
+
+def test_a_message_is_cut_between_words_and_has_no_escape_codes():
+    message = "\x1b[1mInput 0 of layer\x1b[0m 'dense' is incompatible\n  with it: " + "expected shape " * 40
+    words = shortened(message)
+    assert words.startswith("Input 0 of layer 'dense' is incompatible with it: expected shape")
+    assert words.endswith(" ...")
+    assert len(words) <= 304
+    assert set(words.split()) <= {*message.replace("\x1b[1m", "").replace("\x1b[0m", "").split(), "..."}
+
+
+def test_the_end_of_a_message_is_kept_in_whole_words():
+    words = shortened("at line 1 " * 60 + "ValueError: the cause", most=40, keep_end=True)
+    assert words.startswith("... ")
+    assert words.endswith("ValueError: the cause")
+
+
+def test_one_endless_word_is_cut():
+    assert shortened("x" * 1000, most=10) == "x" * 10
+    assert shortened("") == ""

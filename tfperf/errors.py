@@ -17,6 +17,8 @@ A wrong argument to a function is a plain ValueError or TypeError, as everywhere
 The command line turns each of these into one line and exit code 2.
 """
 
+import re
+
 __all__ = [
     "DataError",
     "EngineError",
@@ -29,6 +31,7 @@ __all__ = [
     "SearchError",
     "TfperfError",
     "in_one_line",
+    "shortened",
 ]
 
 BAD_INPUT = 2
@@ -39,6 +42,9 @@ INTERRUPTED = 130
 
 MOST_LETTERS = 300
 """Letters of another library's error message that are shown."""
+
+_ESCAPE_CODE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+"""A code by which a program colours a terminal (ECMA-48, 5.4)."""
 
 
 class TfperfError(Exception):
@@ -82,5 +88,25 @@ class SearchError(TfperfError):
 
 
 def in_one_line(error: BaseException) -> str:
-    """What another library raised: its kind, and the beginning of what it says."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:MOST_LETTERS]}"
+    """Give what another library raised: its kind, and the beginning of its message."""
+    return f"{type(error).__name__}: {shortened(error)}"
+
+
+def shortened(message: object, most: int = MOST_LETTERS, *, keep_end: bool = False) -> str:
+    """Give another library's message in one line of whole words, without the codes that colour a terminal.
+
+    Args:
+        message: an error, or its text.
+        most: letters that are kept, at most.
+        keep_end: whether the end is kept, where a library puts the cause last; else the beginning.
+    """
+    words = _ESCAPE_CODE.sub("", str(message)).split()
+    if keep_end:
+        words.reverse()
+    kept: list[str] = []
+    for word in words:
+        if len(" ".join([*kept, word])) > most:
+            kept = [*kept, "..."] if kept else [word[:most]]
+            break
+        kept.append(word)
+    return " ".join(reversed(kept) if keep_end else kept)

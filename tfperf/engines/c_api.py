@@ -14,7 +14,7 @@ from tfperf.engines.native_build import SOURCES, compile_once, tensorflow_folder
 from tfperf.engines.native_calls import count_unnamed_threads, view_memory
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, shortened
 from tfperf.exports.signature import Signature
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class _Net:
             )
         )
         if not self._handle:
-            reason = " ".join(why.value.decode(errors="replace").split())[:300]
+            reason = shortened(why.value.decode(errors="replace"))
             raise EngineError(f"{plan} cannot load the net: {reason}")
         self._shapes: list[tuple[int, ...] | None] = [None] * len(signature.inputs)
         self._inputs: list[NDArray[Any]] = []
@@ -150,7 +150,7 @@ class _Net:
     def _take_outputs(self, state: int) -> None:
         if state != OTHER_FORMS:
             reason = self._library.tfperf_why(self._handle).decode(errors="replace")
-            raise EngineError(f"{self._plan} cannot run: {' '.join(reason.split())[:300]}")
+            raise EngineError(f"{self._plan} cannot run: {shortened(reason)}")
         outputs = []
         for index, form in enumerate(self._signature.outputs):
             rank = self._library.tfperf_rank(self._handle, index)
@@ -172,7 +172,7 @@ def _library() -> Any:
             ctypes.CDLL(str(home / name))
         library = ctypes.CDLL(str(file))
     except OSError as error:
-        raise EngineError(f"expected TensorFlow's libraries to load; {' '.join(str(error).split())[:300]}") from error
+        raise EngineError(f"expected TensorFlow's libraries to load; {shortened(error)}") from error
     pointer, integer, text = ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p
     names, numbers, sizes = ctypes.POINTER(text), ctypes.POINTER(integer), ctypes.POINTER(ctypes.c_int64)
     library.tfperf_open.argtypes = [

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, shortened
 from tfperf.exports.signature import SIGNATURE_NAME, Signature
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     try:
         run(*signature.random_inputs(plan.batch or 1))
     except (RuntimeError, ValueError) as error:
-        raise EngineError(f"{plan} cannot run the net: {' '.join(str(error).split())[:300]}") from error
+        raise EngineError(f"{plan} cannot run the net: {shortened(error)}") from error
     started = process.num_threads() - threads_before
     threads = f"asked for {plan.threads or 'its own choice'}; it started {started} beside the caller's"
     return Runner(plan, signature, run, proof={**proof, "threads": threads}, size=bytes_in(folder))

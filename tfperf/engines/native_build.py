@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfperf.caching import cache_folder
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, shortened
 from tfperf.files import writing_folder_whole
 
 __all__ = ["SOURCES", "compile_once", "find_compiler", "run_tool", "tensorflow_folder", "version_of"]
@@ -161,7 +161,7 @@ def _reason(text: str, code: int) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     reason = raised[-1] if raised else found[0] if found else lines[-1] if lines else "it said nothing"
     died = f" (signal {-code})" if code < 0 else ""
-    return " ".join(reason.split())[:300] + died
+    return shortened(reason) + died
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
 from tfperf.engines.processor import saturates_int8
 from tfperf.engines.runner import Runner
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, shortened
 from tfperf.exports.signature import Signature
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     try:
         session = onnxruntime.InferenceSession(str(folder / FILE), options, providers=providers)
     except Exception as error:  # its errors have no common class but this
-        raise EngineError(f"{plan} cannot load the net: {' '.join(str(error).split())[:300]}") from error
+        raise EngineError(f"{plan} cannot load the net: {shortened(error)}") from error
     inputs = [form.name for form in signature.inputs]
     outputs = [form.name for form in signature.outputs]
     call = session.run

@@ -14,7 +14,7 @@ from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, shortened
 from tfperf.exports.signature import Signature
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     try:
         compiled = core.compile_model(str(folder / FILE), "CPU", settings)
     except RuntimeError as error:
-        raise EngineError(f"{plan} cannot load the net: {' '.join(str(error).split())[:300]}") from error
+        raise EngineError(f"{plan} cannot load the net: {shortened(error)}") from error
     request = compiled.create_infer_request()
     inputs = [_place(compiled.inputs, form.name) for form in signature.inputs]
     outputs = [_place(compiled.outputs, form.name) for form in signature.outputs]

@@ -15,6 +15,7 @@ from tfperf.engines.plan import Plan
 from tfperf.engines.process import EngineProcess, Loaded, Work, store_arrays
 from tfperf.engines.trial import Status, Trial
 from tfperf.engines.turns import SETTLING_SECONDS, InTurns, Turns
+from tfperf.errors import EngineError
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 from tfperf.measure import Comparison, Doubt, Measurement, Progress, compare, measure
@@ -61,6 +62,7 @@ class Examples(NamedTuple):
             given: one array for each input, (rows, ...); of two rows or more, so that not all answers are alike.
 
         Raises:
+            EngineError: the net's own outputs are not finite.
             ValueError: the net does not take these inputs.
         """
         rows = batch * max(2, -(-ROWS // batch))
@@ -72,6 +74,12 @@ class Examples(NamedTuple):
             return servable.reference(arrays)
 
         reference = in_batches(answers, servable.signature, arrays, batch)
+        for form, outputs in zip(servable.signature.outputs, reference, strict=True):
+            if not np.isfinite(outputs).all():
+                raise EngineError(
+                    f"expected finite outputs of '{servable.name}' in float32, to compare engines with. "
+                    f"Received: NaN or infinity in {form.name}; check the weights, and give real inputs"
+                )
         return cls(
             batch,
             store_arrays(folder / f"inputs{batch}.npz", arrays),

@@ -16,6 +16,7 @@ from tfperf.engines.plan import Plan, thread_words
 from tfperf.engines.process import EngineProcess, Loaded, Origin, Work
 from tfperf.engines.side_by_side import Examples, answers_vary, checked_trial, failed_trial, measure_in_turns
 from tfperf.engines.trial import Trial
+from tfperf.exports.own_constants import own_constants
 from tfperf.exports.servable import Servable
 from tfperf.measure import Comparison, Progress
 from tfperf.measure.comparing import TIME_LIMIT
@@ -86,7 +87,15 @@ def survey(
     vary = answers_vary(servable)
     with contextlib.ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        launcher = stack.enter_context(Launcher(servable, origin, scratch, representative=representative, cache=cache))
+        held = bool(own_constants(servable.net))
+        if held:  # another process that builds the net has other numbers: it is given the graph
+            folder = scratch / "graph" / servable.name
+            folder.mkdir(parents=True)
+            servable.save(folder)
+            origin = Origin(str(folder))
+        launcher = stack.enter_context(
+            Launcher(servable, origin, scratch, representative=representative, cache=cache, graph_only=held)
+        )
         running: dict[Plan, tuple[EngineProcess, Loaded]] = {}
         surveys = []
         for batch in plans:

@@ -7,7 +7,7 @@ from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.engines.tensorflow_threads import use_threads
 from tfperf.engines.tensors import call_with_arrays
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, shortened
 from tfperf.exports.servable import Servable
 
 __all__ = ["build"]
@@ -38,5 +38,5 @@ def _fusions(servable: Servable, plan: Plan) -> str:
     try:
         compiled = function.experimental_get_compiler_ir(**named)(stage="optimized_hlo")
     except (tf.errors.OpError, ValueError) as error:
-        raise EngineError(f"XLA cannot compile '{servable.name}': {' '.join(str(error).split())[:300]}") from error
+        raise EngineError(f"XLA cannot compile '{servable.name}': {shortened(error)}") from error
     return f"compiled to {compiled.count(' = ')} instructions, {compiled.count(' fusion(')} of them fused"

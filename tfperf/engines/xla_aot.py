@@ -27,7 +27,7 @@ from tfperf.engines.native_calls import count_unnamed_threads, view_memory
 from tfperf.engines.plan import Plan
 from tfperf.engines.processor import CPU_DESCRIPTION, flags_of_cpu
 from tfperf.engines.runner import Arrays, Runner
-from tfperf.errors import EngineError
+from tfperf.errors import EngineError, shortened
 from tfperf.exports.signature import SIGNATURE_NAME, Signature
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _open_library(file: Path) -> Any:
     try:
         library = ctypes.CDLL(str(file))
     except OSError as error:
-        raise EngineError(f"expected a compiled net that loads; {' '.join(str(error).split())[:300]}") from error
+        raise EngineError(f"expected a compiled net that loads; {shortened(error)}") from error
     library.tfperf_open.argtypes = [ctypes.c_int]
     library.tfperf_open.restype = ctypes.c_void_p
     for find in (library.tfperf_input, library.tfperf_output):

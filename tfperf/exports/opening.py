@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from tfperf.errors import ExportError, in_one_line
+from tfperf.errors import ExportError, in_one_line, shortened
 from tfperf.exports.net_arguments import recording_first_calls
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME
@@ -68,7 +68,7 @@ def _read_keras_file(path: Path) -> Any:
         why = " ".join(str(error).split())
         if "safe_mode" in why or "unsafe" in why.lower():
             why = "it holds Python code, as of a Lambda layer, which is never run; pass file.py:callable"
-        raise ExportError(f"expected a .keras file that Keras can load. Received: {path}: {why[:300]}") from error
+        raise ExportError(f"expected a .keras file that Keras can load. Received: {path}: {shortened(why)}") from error
 
 
 def _load_file(path: Path) -> ModuleType:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras.src.export.export_utils import get_input_signature  # what Model.export asks; it has no public name
 from numpy.typing import NDArray
 
-from tfperf.errors import EngineError, ExportError
+from tfperf.errors import EngineError, ExportError, shortened
 from tfperf.exports.batch_norm import BatchNorms, Calls, calling, find_batch_norms, fold, fuse
 from tfperf.exports.freezing import with_constants
 from tfperf.exports.layer_policies import computing_in
@@ -96,7 +96,7 @@ class Servable:
         try:
             traced = tf.function(call).get_concrete_function(**{form.name: _spec(form, None) for form in inputs})
         except Exception as error:
-            why, tried = " ".join(str(error).split())[-300:], "; ".join(map(str, inputs))  # the cause comes last
+            why, tried = shortened(error, keep_end=True), "; ".join(map(str, inputs))  # the cause comes last
             raise ExportError(
                 f"net '{net.name}' cannot be traced with {tried}: {why}. If its inputs are others, give example inputs"
             ) from error
@@ -113,7 +113,7 @@ class Servable:
         try:
             loaded = tf.saved_model.load(str(folder))
         except Exception as error:
-            raise ExportError(f"expected a SavedModel in {folder}: {' '.join(str(error).split())[:300]}") from error
+            raise ExportError(f"expected a SavedModel in {folder}: {shortened(error)}") from error
         if signature not in loaded.signatures:
             known = ", ".join(loaded.signatures) or "none"
             raise ExportError(f"expected one of the signatures of {folder} ({known}). Received: {signature}")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfperf.errors import ExportError
+from tfperf.errors import ExportError, shortened
 from tfperf.exports.arrays import read_arrays
 from tfperf.exports.manifest import REFERENCE, Manifest
 from tfperf.exports.signature import SIGNATURE_NAME
@@ -59,7 +59,7 @@ def verify(folder: Path | str) -> Verified:
         inputs = {form.name: tf.constant(reference[f"inputs/{form.name}"]) for form in manifest.signature.inputs}
         answers = {name: tensor.numpy() for name, tensor in serve(**inputs).items()}
     except Exception as error:
-        raise ExportError(f"{place} cannot be loaded and run: {' '.join(str(error).split())[:300]}") from error
+        raise ExportError(f"{place} cannot be loaded and run: {shortened(error)}") from error
     agreement = check_agreement(f"{manifest.name} version {manifest.version}", answers, expected, TOLERANCE)
     if not agreement.passed:
         raise ExportError(f"{place} answers otherwise than when it was exported: {agreement}")

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tfperf.errors import ExportError
+from tfperf.errors import ExportError, shortened
 from tfperf.exports.manifest import EXTRA, MANIFEST, REFERENCE, Manifest, digests_of, fingerprint
 from tfperf.exports.meta_graph import read_meta_graph, tensors_of
 from tfperf.exports.servable import Servable
@@ -114,7 +114,7 @@ def write_version(
         try:
             servable.save(aside)
         except tf.errors.OpError as error:  # as TensorFlow tells a full disk
-            raise ExportError(f"{target} cannot be written: {' '.join(error.message.split())[:300]}") from error
+            raise ExportError(f"{target} cannot be written: {shortened(error.message)}") from error
         (aside / EXTRA).mkdir()
         outputs = _answers(aside, servable, given)
         _write_reference(aside, servable, given, outputs)

@@ -16,6 +16,7 @@ from tfperf.engines.process import store_arrays
 from tfperf.engines.side_by_side import ANSWERS_ALIKE, answers_vary, printable
 from tfperf.engines.transformations import applicable
 from tfperf.engines.trial import Trial
+from tfperf.exports.own_constants import own_constants
 from tfperf.measure import Doubt, Environment, Progress
 from tfperf.measure.memory import available_memory, usable_memory
 from tfperf.scratch import scratch_folder
@@ -39,6 +40,13 @@ NOT_CONFIRMED = Doubt(
     words="the search was stopped, and the best so far was not measured again",
     advice="run the same command: it goes on where it was stopped",
 )
+
+OWN_CONSTANTS = Doubt(
+    name="own_constants",
+    words="the net holds numbers that are not its weights; model(x), predict and tf.function ran in this process",
+    advice="call such layers on an input of the net, and not on an array, when it is built",
+)
+"""Where a functional net calls a layer on an array, which each process would draw anew."""
 
 NO_CODE = Doubt(
     name="no_code",
@@ -149,7 +157,8 @@ def _searched(
     environment = Environment.here()
     space = Space(question, applicable(subject.servable), computes_float16=environment.computes_float16)
     launcher = stack.enter_context(_launcher(subject, question, scratch, cache))
-    if not subject.graph_only and subject.opened_as != subject.origin.model and not launcher.can_open():
+    held = own_constants(subject.servable.net)
+    if not subject.graph_only and (held or (subject.opened_as != subject.origin.model and not launcher.can_open())):
         subject = as_graph(subject, scratch)
         launcher.close()
         launcher = stack.enter_context(_launcher(subject, question, scratch, cache))
@@ -173,7 +182,9 @@ def _searched(
         command=lambda plan, batch: subject.command(plan, batch, question),
     )
     doubts = [] if answers_vary(subject.servable) else [ANSWERS_ALIKE]
-    if subject.graph_only:
+    if held:
+        doubts.append(OWN_CONSTANTS)
+    elif subject.graph_only:
         doubts.append(NO_CODE)
     ended: Literal["finished", "time limit", "interrupted"] = "finished"
     try:

@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from tfperf.errors import shortened
 from tfperf.hardware.ceilings import Bandwidth, CallCost, ProductRate, Refusal
 from tfperf.hardware.ceilings.part import Order, Part
 from tfperf.hardware.repeating import Sample, Work, in_turns, on_change
@@ -108,7 +109,7 @@ def measure_part(order: Order, begin: Callable[[], None], on_step: Callable[[str
         try:
             last[case.kind] = case.sampler()() / case.work
         except (tf.errors.OpError, TypeError, ValueError, NotImplementedError) as error:
-            refusals[case.kind] = " ".join(str(error).split())[:300]
+            refusals[case.kind] = shortened(error)
             return False
         return True
 

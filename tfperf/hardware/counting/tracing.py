@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfperf.errors import HardwareError
+from tfperf.errors import HardwareError, shortened
 from tfperf.exports.servable import Servable
 from tfperf.hardware.counting.hlo_text import Program, read_program
 
@@ -56,5 +56,5 @@ def program_of(function: Any, arrays: Sequence[Any], stage: str = "hlo") -> Prog
     try:
         text = compiled.experimental_get_compiler_ir(*arrays)(stage=stage)
     except (tf.errors.OpError, ValueError) as error:
-        raise HardwareError(f"XLA cannot compile it: {' '.join(str(error).split())[:300]}") from error
+        raise HardwareError(f"XLA cannot compile it: {shortened(error)}") from error
     return read_program(text)
