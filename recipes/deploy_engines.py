@@ -22,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfperf import Recipe
-from tfperf.engines import Origin, Plan, find_engine, missing, survey
+from tfperf.engines import Origin, Plan, compare_engines, find_engine, missing
 from tfperf.measure import format_bytes
 from tfperf.report import cost_table, survey_plots
 
@@ -76,7 +76,7 @@ def main(recipe: Recipe) -> None:
     plans = [
         Plan(engine=name, threads=1, batch=batch if find_engine(name).fixed_batch else None) for name in ENGINES
     ]  # XLA ahead of time compiles for one shape
-    (found,) = survey(
+    (found,) = compare_engines(
         opened.servable,
         Origin(opened.model, seed=opened.seed),
         {batch: plans},

@@ -43,10 +43,9 @@ def read_in_one_piece(path, size):
 
 
 FIRST, FURTHER = 100e-9, 0.2e-9  # the source's seconds to DRAM: first access, and each further 8 bytes of a burst
-CACHES = {1: (32, 64), 2: (256, 512), 3: (4096, 8192)}  # its KiB, by level
+CACHES = ((1, (32, 64)), (2, (256, 512)), (3, (4096, 8192)))  # its KiB, by level
 FAR = 2**27  # bytes, more than most caches hold
 BLOCKS = 512  # of 4 KiB, read from a file of 64 MiB
-COSTS = 1.5  # times as long with one line as with two, that count as false sharing
 
 
 def main(recipe: Recipe) -> None:
@@ -104,8 +103,7 @@ def show_table(recipe: Recipe, ladder) -> None:
     """Show the source's numbers beside this machine's."""
     far, sizes = ladder.accesses[-1], {cache.level: cache.size for cache in ladder.caches}
     rows = [
-        (f"L{level} cache", f"{low}-{high} KiB", format_bytes(sizes[level]) if level in sizes else "not told")
-        for level, (low, high) in CACHES.items()
+        (f"L{level} cache", f"{low}-{high} KiB", format_bytes(sizes.get(level, 0))) for level, (low, high) in CACHES
     ]
     rows += [
         ("memory, first access", "100 ns", format_seconds(far.random_seconds)),
@@ -113,10 +111,13 @@ def show_table(recipe: Recipe, ladder) -> None:
         ("memory, read", "40-100 GB/s by all", f"{8e-9 / far.burst_seconds:.3g} GB/s by one core"),
     ]
     if disk := read_disk(Path()):
-        one_at_a_time = f"{1 / disk.random_read_seconds:,.0f} a second, one at a time"
         rows += [
             ("disk, front to back", "SSD 1-3, hard disk 0.1-0.2 GB/s", f"{disk.bytes_per_second / 1e9:.3g} GB/s"),
-            ("disk, 4 KiB at random", "SSD 100,000-500,000, hard disk 100 a second", one_at_a_time),
+            (
+                "disk, 4 KiB at random",
+                "SSD 100,000-500,000 a second",
+                f"{1 / disk.random_read_seconds:,.0f} one by one",
+            ),
         ]
     if loopback := measure_loopback():
         rows += [
@@ -131,42 +132,29 @@ def show_table(recipe: Recipe, ladder) -> None:
 def explain(recipe: Recipe, ladder, order, simd) -> None:
     """Say what the figures mean."""
     near, far = ladder.accesses[0], ladder.accesses[-1]
-    worth = format_bytes(far.random_seconds / far.burst_seconds * 8)
     recipe.finds(
         f"A number at a random place of {format_bytes(far.working_set)} is {format_seconds(far.random_seconds)} away, "
-        f"one in the first cache {format_seconds(near.random_seconds)}. While one is on its way, a burst brings "
-        f"{worth}; the same lines in order are {order.estimate:.0f} times as fast [{order.low:.0f}, {order.high:.0f}], "
-        "as each is fetched before it is asked for."
+        f"one in the first cache {format_seconds(near.random_seconds)}. The same lines in order come "
+        f"{order.estimate:.1f} times as fast, as each is fetched before it is asked for."
     )
     for one in ladder.sharing:
-        costs = "false sharing, as the source says" if one.times > COSTS else "not to be seen"
-        same, own = format_seconds(one.same_line_seconds), format_seconds(one.own_line_seconds)
         recipe.fact(f"times as long with two threads on one cache line: {one.way} additions", one.times)
-        recipe.finds(f"Two threads count, {one.way}: in one line {same}, in two {own}: {one.times:.1f}x, {costs}.")
-    recipe.finds(
-        f"Vectors do {simd.estimate:.1f} numbers in the time of one [{simd.low:.1f}, {simd.high:.1f}] in the first "
-        "cache; a register of 512 bits holds 16 float32, one of 256 bits 8. No GPU's bus is measured here."
-    )
+        recipe.finds(
+            f"Two threads that count, {one.way}, take {one.times:.1f} times as long on one cache line as on two."
+        )
+    recipe.finds(f"Vectors do {simd.estimate:.1f} numbers in the time of one [{simd.low:.1f}, {simd.high:.1f}].")
 
 
 def draw(figure, ladder) -> None:
     """Draw latency over working set, random and in a burst, with the source's numbers."""
-    axes = figure.subplots()
-    sizes = [one.working_set for one in ladder.accesses]
+    axes, sizes = figure.subplots(), [one.working_set for one in ladder.accesses]
     axes.plot(sizes, [one.random_seconds * 1e9 for one in ladder.accesses], "o-", label="random")
     axes.plot(sizes, [one.burst_seconds * 1e9 for one in ladder.accesses], "s-", label="8 bytes of a burst")
     for seconds, words in ((FIRST, "source: first access to DRAM"), (FURTHER, "source: each further one")):
-        axes.axhline(seconds * 1e9, color="tab:red", linestyle="--", linewidth=1)
-        axes.annotate(words, (sizes[0], seconds * 1e9), (0, 3), textcoords="offset points", color="tab:red")
-    for level, (low, high) in CACHES.items():
-        label = "source: L1, L2, L3" if level == 1 else None
-        axes.axvspan(low * 1024, high * 1024, color="tab:red", alpha=0.1, label=label)
+        axes.axhline(seconds * 1e9, color="tab:red", linestyle="--", label=words)
     scale_of_bytes(axes, sizes[0], sizes[-1])
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=min(one.burst_seconds for one in ladder.accesses) * 1e9 / 8)
     mark_caches(axes, ladder.caches, at_top=False)
-    axes.set_ylabel("ns")
-    axes.set_title("How far memory is; dotted: the caches of this machine", loc="left")
+    axes.set(yscale="log", ylabel="ns", title="How far memory is; dotted: the caches of this machine")
     axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
 
 

@@ -47,9 +47,6 @@ def main(recipe: Recipe) -> None:
     """Call one net in five ways, then look at what the graph is and what it costs."""
     opened = recipe.open_model()
     net, args = opened.net, opened.args
-    if not opened.is_yours:
-        use_the_sources_clock(recipe, net, args)
-
     xla = as_xla(net)
     ways = {"eager": net, "graph": as_graph(net), "XLA": xla, "concrete function": as_one_trace(net, *args)}
     ways |= {"predict": lambda x: net.predict(x, verbose=0)} if len(args) == 1 else {}  # it hands over one argument
@@ -62,8 +59,10 @@ def main(recipe: Recipe) -> None:
         f"{fastest.name} is the fastest way, {comparison.ratio('eager', fastest.name).estimate:.1f} times as fast as "
         "eager, with equal outputs: the arithmetic is the same, and what went is Python around it."
     )
-    read_the_program(recipe)
     count_traces(recipe)
+    read_the_program(recipe)
+    if not opened.is_yours:
+        use_the_sources_clock(recipe, net, args)
     recipe.plot(draw, comparison, f"One call of {opened.words}")
 
 

@@ -75,11 +75,13 @@ def main(recipe: Recipe) -> None:
     if hvd.size() > 1:
         count_mistakes(recipe, data, pairs, tests[:256], alone(tests[:256]))
 
-    trained, callbacks = build(recipe, data, hvd.rank()), []
     FOLDER.mkdir(exist_ok=True)
-    callbacks += distribute(trained, RATE, loss_of())
-    callbacks += [hvd.callbacks.LearningRateWarmupCallback(RATE * hvd.size(), 1)]  # over the first epoch
-    callbacks += [hvd.callbacks.CheckpointCallback(FOLDER / "mnist_hvd.keras")]  # rank 0 writes
+    trained = build(recipe, data, hvd.rank())
+    callbacks = [
+        *distribute(trained, RATE, loss_of()),
+        hvd.callbacks.LearningRateWarmupCallback(RATE * hvd.size(), 1),  # over the first epoch
+        hvd.callbacks.CheckpointCallback(FOLDER / "mnist_hvd.keras"),  # rank 0 writes
+    ]
     epochs = 1 if recipe.flags.quick else recipe.flags.epochs
     trained.fit(share_of(pairs(), batch), epochs=epochs, callbacks=callbacks, verbose=hvd.verbose(2), shuffle=False)
     digests = hvd.allgather_object(hvd.weights_digest(trained))

@@ -13,7 +13,22 @@ from tfperf.cli import needs, run_all
 from tfperf.measure.results import Result, write_result
 
 DEADLINE = 120
-HEADER = '"""Why?\n\nCommand: c\nNeeds: {needs}\nTime: t\nSource: s\nExpect: e\n"""\n'
+HEADER = '''"""Why?
+
+Source: none
+Claim: c
+Holds not: h
+Needs: {needs}
+Time: t
+Shows: f
+Try: more: slower.
+"""
+
+
+def f(): ...
+
+
+'''
 HANG = "import signal; signal.pause()\n"
 RUN_ALL = """
 import json, pathlib, sys

@@ -1,5 +1,6 @@
 """What a person is shown: rows that sum up, words with their numbers, names that stay text."""
 
+import io
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -19,10 +20,25 @@ HOSTILE = '</th><script>alert("1")</script>[red]$x_1$&amp;'
 def test_small_layers_are_one_row_and_the_call_is_the_last(explained, layer_of_net):
     tiny = [layer_of_net(f"norm_{n}", seconds=1e-9, predicted=1e-9) for n in range(3)]
     rows = layer_rows(explained(layers=(layer_of_net(), *tiny)))
-    assert [row[0] for row in rows] == ["dense", "3 others, each under 1%", "between kernels", "a call, as a graph"]
+    assert [row[0] for row in rows] == ["dense", "3 others, each at most 1%", "between kernels", "a call, as a graph"]
     assert rows[0] == ("dense", "4 k", "1.953 KiB", "2", "8 us", "9 us", "4 us", "100.0%", "compute")
     assert rows[1][3] == "6"
     assert rows[-1][4:] == ("100 us", "90 us", "", "", "overhead")
+
+
+def test_a_terminal_shows_the_largest_layers_and_breaks_no_word(explained, layer_of_net):
+    layers = [layer_of_net(f"block_{n}_expand", seconds=(20 + n) * 1e-6) for n in range(30)]
+    found = explained(layers=tuple(layers))
+    rows = layer_rows(found, 10)
+    assert [row[0] for row in rows[:10]] == [f"block_{n}_expand" for n in range(20, 30)]
+    assert rows[10][0] == "20 others, each at most 4%"
+    screen = io.StringIO()
+    Console(file=screen, width=80, highlight=False).print(layer_table(found))
+    lines = screen.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "between kernels" in screen.getvalue()
+    assert "a call, as a graph" in screen.getvalue()
+    assert lines[0].split("  ")[-1].strip() == "bound by"
 
 
 def test_the_words_have_their_numbers(explanation, explained):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from tfperf.engines import Origin, Plan, survey
+from tfperf.engines import Origin, Plan, compare_engines
 from tfperf.exports import Servable
 from tfperf.exports.own_constants import own_constants
 
@@ -41,5 +41,7 @@ def test_engines_answer_as_the_net_with_its_constants(positions, tmp_path):
     file.write_text("raise SystemExit('the code must not run again')")
     inputs = [np.arange(32, dtype=np.int32).reshape(4, 8) % 10]
     plans = {2: [Plan(engine=name) for name in ("eager", "graph", "frozen")]}
-    (found,) = survey(servable, Origin(f"{file}:build"), plans, {2: inputs}, time_limit=1.0, cache=tmp_path / "cache")
+    (found,) = compare_engines(
+        servable, Origin(f"{file}:build"), plans, {2: inputs}, time_limit=1.0, cache=tmp_path / "cache"
+    )
     assert [row.status for row in found.trials] == ["ran"] * 3

@@ -16,7 +16,6 @@ RECIPES = list_recipes()
 SHORTEST, LONGEST = 60, 150
 LONGER = {"mnist_hvd_elastic": 180, "mnist_spark": 180}
 NOT_YET = {
-    "batch_size_intensity",
     "bound_by_what",
     "hardware_numbers",
     "input_pipeline",

@@ -47,13 +47,11 @@ def may_copy(module):
 
 
 NOT_YET = {
-    "batch_size_intensity",
     "bound_by_what",
     "input_pipeline",
     "mnist_hvd_elastic",
     "mnist_mixed_mirrored",
     "mnist_spark",
-    "quantize_int8",
     "sharing_a_device",
     "tensor_cores",
 }

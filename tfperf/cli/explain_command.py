@@ -30,6 +30,12 @@ def register(app: typer.Typer) -> None:
         ] = False,
         threads: Annotated[int | None, typer.Option(min=1, help="Left out: all cores.")] = None,
         quick: Annotated[bool, typer.Option("--quick", help="Measure for less time, and less exactly.")] = False,
+        time_limit: Annotated[
+            float,
+            typer.Option(
+                min=5, help="Seconds for all of it, once the machine is known; what does not fit is left out."
+            ),
+        ] = 120.0,
         fresh: Annotated[bool, typer.Option("--fresh", help="Measure the machine again as well.")] = False,
         signature: Annotated[
             str | None, typer.Option(help="Which signature of the SavedModel to run. [serving_default]")
@@ -79,6 +85,7 @@ def register(app: typer.Typer) -> None:
                     quick=quick,
                     fresh=fresh,
                     time_limit=TIME_LIMIT / 5 if quick else TIME_LIMIT,
+                    limit=time_limit,
                     watcher=steps,
                 )
             except (OSError, ValueError) as error:

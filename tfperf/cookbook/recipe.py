@@ -287,7 +287,7 @@ class Recipe:
 
     def corrects(self, sentence: str) -> None:
         """Say where the source is wrong or dated, and what is true; it stands among the findings."""
-        self.finds(f"Correction of the source: {sentence}")
+        self.finds(f"{tables.CORRECTION}{sentence}")
 
     def plot(self, draw: Callable[..., None], *args: Any, suffix: str = "") -> None:
         """Draw a figure and save it beside the result file.

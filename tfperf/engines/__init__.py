@@ -10,8 +10,9 @@ from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Plan, Precision, Tr
 from tfperf.engines.runner import Runner
 
 if TYPE_CHECKING:
+    from tfperf.engines.onnx import write_onnx
     from tfperf.engines.process import Origin
-    from tfperf.engines.survey import survey
+    from tfperf.engines.survey import survey as compare_engines
 
 __all__ = [
     "ENGINES",
@@ -26,19 +27,23 @@ __all__ = [
     "Transformation",
     "build",
     "check_runner",
+    "compare_engines",
     "find_engine",
     "load",
     "missing",
-    "survey",
+    "write_onnx",
 ]
 
-_HOMES = {"Origin": "process", "survey": "survey"}
-"""Names that are loaded when they are asked for, as TensorFlow comes with them."""
+_HOMES = {
+    "Origin": ("process", "Origin"),
+    "compare_engines": ("survey", "survey"),
+    "write_onnx": ("onnx", "write_onnx"),
+}
+"""Public name -> the module here and its name there; loaded when asked for, as TensorFlow comes with them."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value  # the module of the same name, once it is loaded, must not take its place
-    return value
+    module, inside = _HOMES[name]
+    return getattr(importlib.import_module(f"{__name__}.{module}"), inside)

@@ -13,7 +13,7 @@ from tfperf.hardware.counting.tracing import program_of
 from tfperf.hardware.counting.work import Work
 from tfperf.measure.words import escape_unprintable
 
-__all__ = ["xla_of"]
+__all__ = ["not_asked", "xla_of"]
 
 
 def xla_of(
@@ -25,11 +25,7 @@ def xla_of(
         function: takes tensors by position.
         before: its operations, as the graph has them.
     """
-    whole = Work.sum("before", before)
-    found = Xla(
-        compiled=False, reason="", operations=whole.operations, kernels=0, fusions=0, bytes_before=whole.bytes,
-        bytes_after=0,
-    )  # fmt: skip
+    found = not_asked(before, "")
     try:
         program = program_of(function, [tf.constant(array) for array in arrays], stage="optimized_hlo")
         fusions = sum(one.opcode == "fusion" for computation in program.computations.values() for one in computation)
@@ -39,3 +35,22 @@ def xla_of(
         return found.model_copy(update={"reason": escape_unprintable(error)[:300]}), ()
     after = Work.sum("after", kernels)
     return found.model_copy(update={"kernels": len(kernels), "bytes_after": after.bytes}), kernels
+
+
+def not_asked(before: Sequence[Work], reason: str) -> Xla:
+    """Tell what XLA would begin with, and why it has made nothing of it.
+
+    Args:
+        before: the net's operations, as the graph has them.
+        reason: why it was not asked.
+    """
+    whole = Work.sum("before", before)
+    return Xla(
+        compiled=False,
+        reason=reason,
+        operations=whole.operations,
+        kernels=0,
+        fusions=0,
+        bytes_before=whole.bytes,
+        bytes_after=0,
+    )

@@ -1,5 +1,7 @@
 """From a model to what it waits for: `tfperf.explain`."""
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -7,7 +9,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfperf.errors import HardwareError
-from tfperf.explaining.compiled import xla_of
+from tfperf.explaining.compiled import not_asked, xla_of
 from tfperf.explaining.examining import Examined, Kernel, examine, kernel_seconds, kernels_of, layers_of
 from tfperf.explaining.explanation import Explained, Explanation, Intervention
 from tfperf.explaining.intervening import intervene, judged
@@ -32,6 +34,33 @@ LARGER = 64
 
 TIME_LIMIT = 5.0
 """Seconds for each comparison of a few ways."""
+
+FIRST_SHARE = 0.35
+"""Share of that time after which no more kernels are measured for the net as it is."""
+
+RUNS_ELSEWHERE = 8
+"""Runs of a net at another batch size or precision: traced, and its large kernels alone."""
+
+SECONDS_TO_COMPILE = 0.02
+"""What XLA may take for each operation of a net: twice what EfficientNetB0 took on 2 busy cores."""
+
+NO_TIME = "the time was up before XLA was asked"
+
+
+class Budget:
+    """The seconds that an explanation may take, shared among its stages."""
+
+    def __init__(self, seconds: float) -> None:
+        """Begin now."""
+        self._began, self.seconds = time.monotonic(), seconds
+
+    def until(self, share: float) -> float:
+        """Give the time (`time.monotonic`) at which this share of it is used up."""
+        return self._began + share * self.seconds
+
+    def has(self, seconds: float) -> bool:
+        """Tell whether so many seconds are left, with a tenth of the whole in reserve."""
+        return time.monotonic() + seconds < self.until(0.9)
 
 
 class Watcher(Protocol):
@@ -68,6 +97,7 @@ def explain(
     ceilings: Ceilings | None = None,
     cache: Path | None = None,
     time_limit: float = TIME_LIMIT,
+    limit: float = math.inf,
     watcher: Watcher | None = None,
 ) -> Explanation:
     """What a model waits for on this machine's CPU: arithmetic, bandwidth, or overhead; and what would help.
@@ -84,6 +114,7 @@ def explain(
         ceilings: of this machine; None: those that are kept, or else measured now, which takes a minute.
         cache: folder of what is kept of this machine; None: tfperf's own.
         time_limit: seconds for each comparison.
+        limit: seconds for all of it once the machine is known; what does not fit is left out, and said so.
         watcher: is told how far it is.
 
     Raises:
@@ -104,7 +135,10 @@ def explain(
     prediction = Prediction(known, times)
     graph = tf.function(subject.function)
     try:
-        found = [_explained(subject, graph, size, prediction, try_techniques, time_limit, tell) for size in batches]
+        found = []
+        for size in batches:
+            budget = Budget(limit / len(batches))
+            found.append(_explained(subject, graph, size, prediction, try_techniques, time_limit, tell, budget))
     finally:
         times.keep()
     return Explanation(
@@ -128,15 +162,23 @@ def _explained(
     try_techniques: bool,
     time_limit: float,
     tell: Watcher,
+    budget: Budget,
 ) -> Explained:
     tell.begin(f"batch {batch}: eager, graph, and each kernel")
+    prediction.times.until = budget.until(FIRST_SHARE)
     arrays = subject.servable.signature.random_inputs(batch)
     examined = examine(graph, arrays, prediction, eager=subject.eager, time_limit=time_limit, on_progress=tell.show)
-    tell.begin(f"batch {batch}: what XLA makes of it")
     works = _works(graph, arrays, examined.kernels)
-    xla, xla_kernels = xla_of(subject.function, arrays, works)
+    call = next(one.seconds for one in examined.calls if one.way == "graph")
+    prediction.times.until = budget.until(0.5)
     tell.begin(f"batch {batch}: what would help")
-    larger = _elsewhere(subject.function, subject, LARGER, prediction, f"batch {LARGER}") if batch < LARGER else None
+    fits = batch < LARGER and budget.has(RUNS_ELSEWHERE * call * LARGER / batch)
+    larger = _elsewhere(subject.function, subject, LARGER, prediction, f"batch {LARGER}") if fits else None
+    half = _in_half(subject, batch, prediction) if budget.has(RUNS_ELSEWHERE * call) else None
+    tell.begin(f"batch {batch}: what XLA makes of it")
+    compiling = SECONDS_TO_COMPILE * len(works)  # XLA cannot be stopped while it compiles
+    asked = xla_of(subject.function, arrays, works) if budget.has(compiling) else (not_asked(works, NO_TIME), ())
+    xla, xla_kernels = asked
     whole = Work.sum("net", works)
     explained = Explained(
         batch=batch,
@@ -149,13 +191,14 @@ def _explained(
         disturbance=examined.disturbance,
         xla=xla,
         techniques=suggestions(
-            examined, batch, prediction, xla, xla_kernels, larger, _in_half(subject, batch, prediction),
-            deployable=not subject.training,
+            examined, batch, prediction, xla, xla_kernels, larger, half, deployable=not subject.training
         ),
-    )  # fmt: skip
-    tell.begin(f"batch {batch}: does the time move as it should?")
-    changes = _interventions(subject, graph, examined, batch, prediction, time_limit, tell)
-    explained = explained.model_copy(update={"interventions": tuple(changes)})
+    )
+    if budget.has(2 * time_limit):
+        tell.begin(f"batch {batch}: does the time move as it should?")
+        prediction.times.until = budget.until(0.9)
+        changes = _interventions(subject, graph, examined, batch, prediction, time_limit, tell)
+        explained = explained.model_copy(update={"interventions": tuple(changes)})
     if try_techniques:
         tell.begin(f"batch {batch}: trying what would help")
         explained = try_out(

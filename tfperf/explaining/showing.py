@@ -14,21 +14,33 @@ __all__ = ["layer_rows", "layer_table", "lines"]
 
 COLUMNS = ("layer", "FLOPs", "bytes", "kernels", "measured", "predicted", "at best", "share", "bound by")
 
+ON_TERMINAL = ("layer", "kernels", "measured", "predicted", "at best", "share", "bound by")
+"""Those that fit a terminal of 80 columns; the page and the result file have all."""
+
+MOST_LAYERS = 10
+"""Rows of layers on a terminal, the largest."""
+
 SMALL = 0.01
 """Share of the kernels' time under which layers are one row."""
 
 
-def layer_rows(explained: Explained) -> list[tuple[str, ...]]:
-    """A row for each layer in the order of the net; those that take next to nothing are one, and what no kernel takes.
+def layer_rows(explained: Explained, most: int | None = None) -> list[tuple[str, ...]]:
+    """Give a row for each layer in the net's order, one for all small layers, and one for the time between kernels.
 
     The last row is the whole call as a graph.
+
+    Args:
+        explained: one batch size.
+        most: rows of layers, the largest; None: all that take at least a hundredth of the time.
     """
     whole = sum(layer.seconds for layer in explained.layers) or 1.0
-    small = [layer for layer in explained.layers if layer.seconds < SMALL * whole]
-    shown = [layer for layer in explained.layers if layer not in small]
+    largest = sorted(explained.layers, key=lambda layer: -layer.seconds)[:most]
+    shown = [layer for layer in explained.layers if layer in largest and layer.seconds >= SMALL * whole]
+    small = [layer for layer in explained.layers if layer not in shown]
     rows = [_row(layer.name, [layer], whole, layer.bound) for layer in shown]
     if small:
-        rows.append(_row(f"{len(small)} others, each under {SMALL:.0%}", small, whole, ""))
+        under = max(SMALL, max(layer.seconds for layer in small) / whole)
+        rows.append(_row(f"{len(small)} others, each at most {under:.0%}", small, whole, ""))
     if (call := explained.call("graph")) is not None:
         rows.append(("between kernels", "", "", "", format_seconds(call.between), "", "", "", "overhead"))
         predicted_words = "" if call.predicted is None else format_seconds(call.predicted)
@@ -53,10 +65,11 @@ def _count(number: int) -> str:
 
 
 def layer_table(explained: Explained) -> Group:
-    """The layers at one batch size."""
-    table = bare_table(*COLUMNS)
-    for row in layer_rows(explained):
-        table.add_row(*map(escape, row))
+    """Show the largest layers at one batch size, in a table for a terminal."""
+    table = bare_table(*ON_TERMINAL)
+    for row in layer_rows(explained, MOST_LAYERS):
+        cells = dict(zip(COLUMNS, row, strict=True))
+        table.add_row(*(escape(cells[column]) for column in ON_TERMINAL))
     return with_notes(table, [prediction_words(explained)], [])
 
 

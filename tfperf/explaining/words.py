@@ -91,7 +91,7 @@ def technique_words(technique: Technique) -> str:
 def xla_words(xla: Xla) -> str:
     """Whether XLA compiles it, and what it fuses."""
     if not xla.compiled:
-        return f"XLA does not compile it: {xla.reason}"
+        return f"XLA compiled nothing: {xla.reason}"
     if xla.reason:
         return f"XLA compiles it, with {xla.fusions} fusions; its kernels cannot be counted: {xla.reason}"
     return (

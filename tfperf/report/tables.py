@@ -13,6 +13,7 @@ from tfperf.measure.results import Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds
 
 __all__ = [
+    "CORRECTION",
     "bare_table",
     "change_table",
     "comparison_table",
@@ -22,6 +23,9 @@ __all__ = [
     "summary_table",
     "with_notes",
 ]
+
+CORRECTION = "Correction of the source: "
+"""How a recipe begins a sentence that corrects its source."""
 
 _COLOURS = {
     Verdict.FASTER: "green",
@@ -68,10 +72,11 @@ def change_table(changes: Iterable[Change]) -> Table:
 
 
 def summary_table(results: Sequence[Result]) -> Table:
-    """What several recipes found, in the sentences that they ended with."""
+    """What several recipes found, in their sentences; corrections of the source stay in their own output."""
     table = bare_table("recipe", "what it found")
     for result in results:
-        table.add_row(escape(result.name), escape("\n".join(result.meaning)))
+        found = [sentence for sentence in result.meaning if not sentence.startswith(CORRECTION)]
+        table.add_row(escape(result.name), escape("\n".join(found)))
         table.add_section()
     return table
 

@@ -24,6 +24,9 @@ CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "While", "State
 
 KEPT = (Origin.WEIGHT, Origin.CONSTANT)
 
+SMALL = 0.01
+"""Kernels that take less than this share of a run are not measured alone: the roofline is exact enough for them."""
+
 LEAST, MOST = 2**16, 2**26
 """Bytes: less stays in the nearest caches, more than that in none."""
 
@@ -69,10 +72,11 @@ class Prediction:
         return found
 
     def _working(self, operations: Sequence[Ran]) -> list[tuple[Ran, Among]]:
-        """Those that compute or move something, each with its place in the run."""
-        whole = bytes_of_a_run(operations)
+        """Find the kernels that take a share of the time worth measuring, each with its place in the run."""
+        whole, least = bytes_of_a_run(operations), SMALL * sum(one.seconds for one in operations)
         working = [one for one in operations if self.roofline(one).seconds]
-        return [(one, Among(_beside(one, whole), first=one is working[0])) for one in working]
+        placed = [(one, Among(_beside(one, whole), first=one is working[0])) for one in working]
+        return sorted((one for one in placed if one[0].seconds >= least), key=lambda one: -one[0].seconds)
 
     def roofline(self, operation: Ran) -> Cost:
         """The longer of an operation's arithmetic at the peak and its traffic at its bandwidth, and a dispatch."""

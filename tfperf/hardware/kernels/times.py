@@ -1,6 +1,8 @@
 """How long kernels take on this machine by themselves: measured when they are first asked for, then kept."""
 
 import hashlib
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -66,6 +68,8 @@ class KernelTimes:
         self._known: dict[str, float] = dict(kept.seconds) if kept else {}
         self._unsure: dict[str, float | None] = {}
         self._new = False
+        self.until = math.inf
+        """The time (`time.monotonic`) after which no kernel is measured any more."""
 
     def alone(self, operation: Ran, among: Among) -> float | None:
         """Seconds inside of a kernel by itself; None: it cannot be run so."""
@@ -91,6 +95,8 @@ class KernelTimes:
             if turn and left:
                 self._tell(f"measuring kernels again of which no two measurements agree: {len(left)}")
             for name in [*left]:
+                if time.monotonic() > self.until:
+                    break
                 if not turn:
                     self._tell(f"measuring {name.rpartition(' ')[0]}")
                 if (seconds := self._once(*left[name])) is None:
@@ -103,9 +109,9 @@ class KernelTimes:
                     self._new = True
                     del left[name]
             meanwhile()
-            if not left:
+            if not left or time.monotonic() > self.until:
                 break
-        self._unsure |= {name: seen[name][0] for name in left}
+        self._unsure |= {name: seen[name][0] if seen[name] else None for name in left}
 
     def keep(self) -> None:
         """Write what is new to the file, where that can be written."""
