@@ -48,7 +48,7 @@ def test_chains_side_by_side_read_what_one_chain_reads_and_go_on_behind_it(chain
         for begin in range(40)
     ]
     assert sums in from_each_place
-    assert sums == [RandomReads(64 * 40, seed).read(16)] + sums[1:]
+    assert sums == [RandomReads(64 * 40, seed).read(16), *sums[1:]]
 
 
 @pytest.mark.parametrize(("number", "chains"), [(0, 1), (41, 1), (16, 3), (16, 0)])
