@@ -137,6 +137,26 @@ def test_a_package_without_a_right_engine_is_named(loaded, message, monkeypatch)
         known_engines.cache_clear()
 
 
+def test_an_engine_knows_the_release_of_the_package_that_brings_it(monkeypatch):
+    brought = Engine("new", "about", ("float32",), module="m")
+
+    class Loose(importlib.metadata.EntryPoint):
+        """The entry point of a file on the path that belongs to no installed package."""
+
+        def load(self):
+            return brought
+
+    monkeypatch.setattr(
+        "tfperf.engines.catalog.entry_points", lambda group: [Loose("new", "strange:engine", "tfperf.engines")]
+    )
+    known_engines.cache_clear()
+    try:
+        assert known_engines()[-1].release == "strange:engine"
+    finally:
+        known_engines.cache_clear()
+    assert {engine.release for engine in ENGINES} == {""}
+
+
 def test_names_of_the_room():
     assert set(engines.__all__) == {name for name in engines.__all__ if hasattr(engines, name)}
     tree = ast.parse(inspect.getsource(engines))

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from tfperf import get_net
-from tfperf.engines import Plan, frozen, load, openvino, saved_model, xla_aot
+from tfperf.engines import Plan, find_engine, frozen, load, openvino, saved_model, xla_aot
 from tfperf.engines.conversions import Conversions, fingerprint
 from tfperf.errors import EngineError, ExportError
 from tfperf.exports.servable import Servable
@@ -136,6 +136,32 @@ def test_what_the_conversion_depends_on_decides(made, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "99" if name == "tensorflow" else version(name))
     assert folder("frozen") != before
     assert len(made) == number + 1
+
+
+@pytest.mark.parametrize("package", ["openvino", "tf2onnx", "onnx", "onnxruntime", "tensorflow", "tfperf"])
+def test_a_new_version_of_what_converts_or_quantizes_makes_it_anew(package, made, tmp_path, monkeypatch):
+    conversions = Conversions(Servable.from_net(dense()), tmp_path)
+    plans = {one: Plan(engine="openvino", precision=one) for one in ("float32", "int8_static")}
+    before = {one: conversions.place(plan) for one, plan in plans.items()}
+    version = importlib.metadata.version
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99" if name == package else version(name))
+    changed = {one for one, plan in plans.items() if conversions.place(plan) != before[one]}
+    quantizes_only = package in ("tf2onnx", "onnx", "onnxruntime")
+    assert changed == ({"int8_static"} if quantizes_only else {"float32", "int8_static"})
+
+
+def test_a_new_version_of_the_package_that_brings_an_engine_makes_it_anew(planted, tmp_path, monkeypatch):
+    conversions = Conversions(Servable.from_net(dense()), tmp_path)
+    ours, theirs = FROZEN, Plan(engine="honest")
+    before = conversions.place(ours), conversions.place(theirs)
+    assert find_engine("honest").release.startswith("planted ")
+    genuine = find_engine
+    monkeypatch.setattr(
+        "tfperf.engines.conversions.find_engine",
+        lambda name: genuine(name)._replace(release="planted 99") if name == "honest" else genuine(name),
+    )
+    assert conversions.place(ours) == before[0]
+    assert conversions.place(theirs) != before[1]
 
 
 def test_what_is_known_is_not_made_and_can_be_asked_for_first(made, tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tfperf.cores import usable_cores
 from tfperf.errors import HardwareError
 from tfperf.hardware import ladder as module
-from tfperf.hardware.ladder import Ladder, chain_of, ladder_of_this_machine, measure_ladder
+from tfperf.hardware.ladder import Ladder, RandomReads, chain_of, ladder_of_this_machine, measure_ladder
 from tfperf.hardware.ladder_loops import SCALAR, VECTOR, chase, count, count_at_once, total
 from tfperf.measure.results import read_document, write_result
 
@@ -34,6 +34,27 @@ def test_a_random_chain_is_in_no_order():
     following = chain_of(2**16)
     steps = following[::8].astype(int) - np.arange(0, len(following), 8)
     assert np.mean(np.abs(steps) <= 8) < 0.05
+
+
+@given(chains=st.sampled_from([1, 2, 4, 8]), calls=st.integers(1, 5), seed=st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_chains_side_by_side_read_what_one_chain_reads_and_go_on_behind_it(chains, calls, seed):
+    reads, following, ring = RandomReads(64 * 40, seed), chain_of(64 * 40, seed), [0]
+    while len(ring) < 40:
+        ring.append(int(following[ring[-1]]))
+    sums = [reads.read(16, chains) for _ in range(calls)]
+    from_each_place = [
+        [sum(ring[(begin + 16 * call + step) % 40] for step in range(16)) for call in range(calls)]
+        for begin in range(40)
+    ]
+    assert sums in from_each_place
+    assert sums == [RandomReads(64 * 40, seed).read(16), *sums[1:]]
+
+
+@pytest.mark.parametrize(("number", "chains"), [(0, 1), (41, 1), (16, 3), (16, 0)])
+def test_reads_that_cannot_be_shared_out_are_refused(number, chains):
+    with pytest.raises(ValueError, match=f"Received: {number} reads, {chains} chains"):
+        RandomReads(64 * 40).read(number, chains)
 
 
 def test_the_loops_compute_what_they_say():

@@ -3,7 +3,7 @@
 import functools
 import importlib
 import importlib.util
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
 
 from tfperf.engines.plan import Plan, Precision, Transformation
@@ -47,6 +47,8 @@ class Engine(NamedTuple):
     """Whether TensorFlow's Python loads what was converted for it."""
     module: str = ""
     """Where its code is; empty: in the module here of the same name."""
+    release: str = ""
+    """Name and version of the package that brings the engine, which `known_engines` fills in; empty: tfperf itself."""
 
     def load_module(self) -> Any:
         """Its code."""
@@ -148,8 +150,13 @@ def known_engines() -> tuple[Engine, ...]:
             raise EngineError(f"expected an Engine with a module in {entry.value}. Received: {engine!r:.200}")
         if engine.name in {known.name for known in engines}:
             raise EngineError(f"expected a new name for the engine in {entry.value}. Received: {engine.name}")
-        engines.append(engine)
+        engines.append(engine._replace(release=_release(entry)))
     return tuple(engines)
+
+
+def _release(entry: EntryPoint) -> str:
+    """Name and version of the package that an entry point belongs to; its value where no package is known."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
 
 
 def find_engine(name: str) -> Engine:

@@ -27,7 +27,12 @@ CONVERTERS: Mapping[str, tuple[str, ...]] = {
     "onnx": ("tensorflow", "tf2onnx", "onnx", "onnxruntime"),
     "openvino": ("tensorflow", "openvino"),
 }
-"""Format -> the packages whose versions decide what is made; of all others TensorFlow's does."""
+"""Format -> the packages that convert to it; TensorFlow alone where the format is not named here."""
+
+QUANTIZERS: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("openvino", "int8_static"): ("tf2onnx", "onnx", "onnxruntime"),
+}
+"""Engine and precision -> the packages that quantize for it, beside those that convert."""
 
 CALIBRATION_EXAMPLES = 128
 
@@ -114,8 +119,7 @@ class Conversions:
         made_from += plan.transformations
         if plan.precision == "int8_static":
             made_from += [hashlib.sha256(array.tobytes()).hexdigest() for array in self._examples]
-        packages = ("tfperf", *CONVERTERS.get(str(engine.format), ("tensorflow",)))
-        made_from += [f"{package} {importlib.metadata.version(package)}" for package in packages]
+        made_from += _releases(engine, plan)
         if plan.fixed_batch is not None:
             made_from.append(f"batch {plan.batch}")
         if engine.fixed_batch:
@@ -123,6 +127,18 @@ class Conversions:
         if (target := getattr(module, "target", None)) is not None and (machine := target(plan)):
             made_from.append(machine)
         return hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
+
+
+def _releases(engine: Engine, plan: Plan) -> list[str]:
+    """Name and version of each package whose code decides what is made; a new version makes it anew."""
+    if engine.release:  # the engine of another package, whose `packages` are named as they are imported
+        known = importlib.metadata.packages_distributions()
+        packages = ["tfperf", "tensorflow", *(name for one in engine.packages for name in known.get(one, ()))]
+    else:
+        converters = CONVERTERS.get(str(engine.format), ("tensorflow",))
+        packages = ["tfperf", *converters, *QUANTIZERS.get((engine.name, plan.precision), ())]
+    releases = [f"{package} {importlib.metadata.version(package)}" for package in packages]
+    return [*releases, engine.release] if engine.release else releases
 
 
 def fingerprint(servable: Servable) -> str:

@@ -9,12 +9,13 @@ if TYPE_CHECKING:
     from tfperf.hardware.ceilings.loopback import measure_loopback
     from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
     from tfperf.hardware.kernels.traced import Traced
-    from tfperf.hardware.ladder import check_numba, measure_ladder
+    from tfperf.hardware.ladder import RandomReads, check_numba, measure_ladder
     from tfperf.hardware.ladder_loops import SCALAR, VECTOR
 
 __all__ = [
     "SCALAR",
     "VECTOR",
+    "RandomReads",
     "Traced",
     "Work",
     "check_numba",
@@ -30,6 +31,7 @@ __all__ = [
 _HOMES = {
     "SCALAR": "hardware.ladder_loops",
     "VECTOR": "hardware.ladder_loops",
+    "RandomReads": "hardware.ladder",
     "Traced": "hardware.kernels.traced",
     "Work": "hardware.counting",
     "check_numba": "hardware.ladder",

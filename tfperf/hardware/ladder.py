@@ -22,7 +22,16 @@ from tfperf.hardware.repeating import Repeats, Sample, Work, doubts_about, in_tu
 from tfperf.measure import Doubt, Environment
 from tfperf.measure.value import Value
 
-__all__ = ["Access", "Ladder", "Sharing", "chain_of", "check_numba", "ladder_of_this_machine", "measure_ladder"]
+__all__ = [
+    "Access",
+    "Ladder",
+    "RandomReads",
+    "Sharing",
+    "chain_of",
+    "check_numba",
+    "ladder_of_this_machine",
+    "measure_ladder",
+]
 
 FORMAT: Literal["tfperf ladder"] = "tfperf ladder"
 VERSION: Literal[1] = 1
@@ -187,16 +196,55 @@ def ladder_of_this_machine(
     return keeping(cache, "ladder-quick", Ladder).get(lambda: measure_ladder(True, progress), fresh)
 
 
+class RandomReads:
+    """Random reads of memory, one after the other or several at once.
+
+    A chain is a row of reads in which each one tells where the next is, so that a chain waits for each of its reads.
+    Several chains do not wait for each other.
+    """
+
+    def __init__(self, size: int, seed: int = 0) -> None:
+        """Write the chain into so many bytes of memory.
+
+        Raises:
+            HardwareError: Numba is missing.
+        """
+        check_numba()
+        self._ring = _ring(size, seed)
+        self._following = chain_of(size, seed)
+        self._met: dict[int, int] = {}
+
+    def read(self, reads: int, chains: int = 1) -> int:
+        """Do so many reads, as many in each chain; the next call with as many chains goes on behind them.
+
+        Returns:
+            The sum of the places that were read: the same for any number of chains, as they share one ring.
+        """
+        if chains < 1 or reads % chains or not 0 < reads <= len(self._ring):
+            wanted = f"expected reads from 1 to {len(self._ring)}, as many for each chain"
+            raise ValueError(f"{wanted}. Received: {reads} reads, {chains} chains")
+        from tfperf.hardware import ladder_loops as loops
+
+        begins = self._met.get(chains, 0) + np.arange(0, reads, reads // chains)
+        self._met[chains] = int(begins[0]) + reads
+        places = self._ring[begins % len(self._ring)].astype(np.uint64)
+        return int(loops.chase_side_by_side(self._following, places, reads // chains))
+
+
 def chain_of(size: int, seed: int = 0) -> NDArray[np.uint64]:
     """An array of so many bytes that holds one ring through all its lines in random order: index -> next index.
 
     Memory that is asked for at random cannot be fetched before it is asked for, nor two places at once.
     """
-    lines = size // LINE
-    order = np.random.default_rng(seed).permutation(lines) * (LINE // NUMBER)
+    order = _ring(size, seed)
     following = np.zeros(size // NUMBER, np.uint64)
     following[order] = np.roll(order, -1)
     return following
+
+
+def _ring(size: int, seed: int) -> NDArray[np.int64]:
+    """The first index of each line of an array of so many bytes, in random order."""
+    return np.random.default_rng(seed).permutation(size // LINE) * (LINE // NUMBER)
 
 
 def _name(way: str, size: int) -> str:

@@ -11,7 +11,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-__all__ = ["SCALAR", "VECTOR", "chase", "count", "count_at_once", "total"]
+__all__ = ["SCALAR", "VECTOR", "chase", "chase_side_by_side", "count", "count_at_once", "total"]
 
 
 config: Any = numba_config  # it gets its settings while it is imported, which no type checker sees
@@ -28,6 +28,21 @@ def _chase(following: Any, place: int, steps: int) -> int:
     for _ in range(steps):
         place = following[place]
     return place
+
+
+def _chase_side_by_side(following: Any, places: Any, steps: int) -> int:
+    """Go so many steps along each of several chains at once, and add up the indexes that are met.
+
+    Args:
+        following: as in `_chase`.
+        places: uint64, (chains,): where each chain begins, and afterwards where it ends.
+    """
+    found = 0
+    for _ in range(steps):
+        for chain in range(len(places)):
+            found += places[chain]
+            places[chain] = following[places[chain]]
+    return found
 
 
 def _total(numbers: Any, passes: int) -> int:
@@ -87,6 +102,7 @@ def _compiled(vectorized: bool) -> Any:
 
 
 chase = numba.njit("uint64(uint64[::1], uint64, int64)", nogil=True)(_chase)
+chase_side_by_side = numba.njit("uint64(uint64[::1], uint64[::1], int64)", nogil=True)(_chase_side_by_side)
 total = numba.njit("int64(int64[::1], int64)", nogil=True)(_total)
 count = numba.njit("void(int64[::1], int64, int64, int64)", nogil=True)(_count)
 count_at_once = numba.njit("void(int64[::1], int64, int64, int64)", nogil=True)(_count_at_once)
