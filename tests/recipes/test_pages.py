@@ -18,7 +18,6 @@ LONGER = {"mnist_hvd_elastic": 180, "mnist_spark": 180}
 NOT_YET = {
     "batch_size_intensity",
     "bound_by_what",
-    "hardware_numbers",
     "input_pipeline",
     "mnist_hvd",
     "mnist_hvd_elastic",
