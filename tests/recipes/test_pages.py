@@ -17,7 +17,6 @@ SHORTEST, LONGEST = 60, 150
 LONGER = {"mnist_hvd_elastic": 180, "mnist_spark": 180}
 NOT_YET = {
     "bound_by_what",
-    "hardware_numbers",
     "input_pipeline",
     "mnist_hvd",
     "mnist_hvd_elastic",

@@ -1,19 +1,24 @@
 """What a search found, in words: the answer, tables for terminals, Markdown, CSV."""
 
+import ast
 import csv
 import io
 import re
+import shlex
 
 import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
+from typer.testing import CliRunner
 
+from tfperf.cli.app import app
 from tfperf.engines.trial import Status
 from tfperf.errors import ResultFileError
 from tfperf.measure import Verdict
 from tfperf.report import tuning
 from tfperf.report.tuning_facts import Facts
 from tfperf.report.tuning_words import commands, error_words, percent_words, row, trust_words
+from tfperf.search.question import MEMORY_SHARE
 
 INTERVAL = r"[\d.]+x \[[\d.]+, [\d.]+\]"
 
@@ -255,28 +260,78 @@ def test_a_comparison_that_lacks_a_pair_is_one_line(made_up):
 def test_the_search_again_is_a_command_or_a_call(made_up):
     outcome = made_up("one_winner")
     told = dict(commands(Facts(outcome)))
-    assert told["the best alone"] == outcome.best.command
+    assert told["The best alone"] == outcome.best.command
     engines = ",".join(outcome.question.engines)
-    assert told["the search again"] == (
-        f"tfperf tune 'my models/model.keras' --objective latency --batch 1 --threads 1 --engine {engines}"
+    assert told["The search again"] == (
+        f"tfperf tune 'my models/model.keras' --objective latency --batch 1 --threads 1 --engine {engines} "
+        "--memory-limit 8589934592"
     )
-    by_program = outcome.model_copy(update={"opened_as": "keras.Model 'mnist_cnn'"})
-    call = dict(commands(Facts(by_program)))["the search again"]
+    by_program = outcome.model_copy(update={"opened_as": "keras.Model mnist_cnn", "inputs": "given from Python"})
+    (alone, _), (what, call) = commands(Facts(by_program))
+    assert alone == "The best alone, in Python, where `net` is your model"
+    assert what == "The search again, in Python, where `net` is your model, `inputs` are yours"
     assert call == (
-        f"tfperf.tune(net, objective=('latency',), batch=(1,), threads=(1,), engines={outcome.question.engines!r})"
+        "tfperf.tune(net, inputs=inputs, objective='latency', batch=1, threads=1, "
+        f"engines={outcome.question.engines!r}, memory_limit=8589934592)"
     )
+    arrays_alone = outcome.model_copy(update={"inputs": "given from Python"})
+    (alone, _), (what, call) = commands(Facts(arrays_alone))
+    assert alone == "The best alone; INPUTS.npz has your inputs by their names"
+    assert call.startswith("tfperf.tune('my models/model.keras', inputs=inputs, ")
 
 
 def test_the_search_again_has_what_was_asked(made_up):
     outcome = made_up("throughput")
-    asked = {"engines": ("graph",), "precisions": ("int8",), "transformations": (), "tolerance": 0.5}
-    more = {"same_top1": True, "latency_limit": 0.25}
-    changed = outcome.model_copy(update={"question": outcome.question.model_copy(update=asked | more)})
-    assert dict(commands(Facts(changed)))["the search again"].endswith(
-        " --objective throughput --batch 1,8,64,256 --threads 1,2 --engine graph --precision int8 --transform none "
-        "--tolerance 0.5 --same-top1 --latency-limit 0.25s "
-        "--inputs INPUTS.npz --labels LABELS.npz --accuracy-drop 0.005"
+    limits = {"latency_limit": 2e-5, "memory_limit": 2**31, "trial_seconds": 60.0, "time_limit": 90.5}
+    asked = {"engines": ("graph",), "precisions": ("int8",), "transformations": (), "tolerance": 0.5, "same_top1": True}
+    opened = {"signature": "serve it", "seed": 7, "inputs": "in put.npz", "labels": "y.npz"}
+    question = outcome.question.model_copy(update=asked | limits)
+    changed = outcome.model_copy(update={"question": question} | opened)
+    assert dict(commands(Facts(changed)))["The search again"] == (
+        "tfperf tune 'my models/model.keras' --inputs 'in put.npz' --objective throughput --batch 1,8,64,256 "
+        "--threads 1,2 --engine graph --precision int8 --transform none --tolerance 0.5 --same-top1 --labels y.npz "
+        "--accuracy-drop 0.005 --latency-limit 0.00002s --memory-limit 2147483648 --trial-time 60 --time-limit 90.5 "
+        "--signature 'serve it' --seed 7"
     )
+    by_program = changed.model_copy(update={"labels": "given from Python"})
+    (_, call) = commands(Facts(by_program))[-1]
+    ast.parse(call)
+    assert call.endswith(
+        "same_top1=True, labels=labels, accuracy_drop=0.005, latency_limit=2e-05, memory_limit=2147483648, "
+        "trial_seconds=60.0, time_limit=90.5, signature='serve it', seed=7)"
+    )
+
+
+def test_the_search_again_is_understood_by_the_command_line(made_up, monkeypatch):
+    """Each flag of the command exists, and its value is taken as it was asked."""
+    outcome = made_up("throughput")
+    limits = {"latency_limit": 2e-5, "memory_limit": 2**31, "trial_seconds": 60.0, "time_limit": 90.5}
+    changed = outcome.model_copy(
+        update={
+            "question": outcome.question.model_copy(update=limits | {"same_top1": True, "accuracy_drop": None}),
+            "signature": "serve it",
+            "seed": 7,
+        }
+    )
+    asked = {}
+
+    def search(model, inputs, **arguments):
+        asked.update(arguments, model=model)
+        raise ValueError("enough")
+
+    monkeypatch.setattr("tfperf.tuning.tune", search, raising=False)
+    command = shlex.split(commands(Facts(changed))[-1][1])
+    assert CliRunner().invoke(app, command[1:]).exit_code == 2
+    assert {name: asked[name] for name in limits} == limits
+    assert (asked["model"], asked["signature"], asked["seed"]) == (outcome.opened_as, "serve it", 7)
+    assert (asked["same_top1"], asked["batch"], asked["threads"]) == (True, (1, 8, 64, 256), (1, 2))
+
+
+def test_the_default_memory_limit_is_left_out(made_up):
+    outcome = made_up("one_winner")
+    limit = int(MEMORY_SHARE * outcome.environment.memory_bytes)
+    usual = outcome.model_copy(update={"question": outcome.question.model_copy(update={"memory_limit": limit})})
+    assert "--memory-limit" not in commands(Facts(usual))[-1][1]
 
 
 # ---------------------------------------------------------------- Markdown

@@ -97,7 +97,7 @@ def test_inputs_in_the_models_nest_or_by_name(subject, build, inputs, arrays):
 def test_a_model_is_opened_elsewhere_with_its_weights(subject):
     found = subject(one(), ROWS)
     assert not found.graph_only
-    assert found.opened_as == "one.keras"
+    assert (found.opened_as, found.seed) == ("keras.Model one", 0)
     again = open_model(found.origin.model)
     np.testing.assert_allclose(again.reference([ROWS])[0], found.servable.reference([ROWS])[0], rtol=1e-6)
 
@@ -191,12 +191,13 @@ def test_digests_tell_what_it_is_called_with(subject):
 
 def test_the_command_of_a_trial_says_all_that_it_takes(subject, tmp_path):
     (tmp_path / "my code.py").write_text(
-        "import keras\ndef build(): return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])"
+        "import keras\ndef build(): return keras.Sequential([keras.Input((3,), name='x'), keras.layers.Dense(2)])"
     )
-    found = subject(f"{tmp_path / 'my code.py'}:build", inputs_file="in put.npz")
+    model = f"{tmp_path / 'my code.py'}:build"
+    found = subject(model, {"x": ROWS}, inputs_file="in put.npz", seed=3)
     plan = Plan(engine="graph", precision="bfloat16", transformations=("fold_batch_norm", "constant_weights"))
     start = f"tfperf engines '{tmp_path}/my code.py:build' --engine graph --precision bfloat16 --threads default"
-    end = "--transform fold_batch_norm,constant_weights --inputs 'in put.npz'"
+    end = "--transform fold_batch_norm,constant_weights --inputs 'in put.npz' --seed 3"
     for fields, right in (
         ({"tolerance": 1e-3}, "--tolerance 0.001"),
         ({"tolerance": 1e-3, "same_top1": True}, "--tolerance 0.001 --same-top1"),
@@ -204,6 +205,24 @@ def test_the_command_of_a_trial_says_all_that_it_takes(subject, tmp_path):
     ):
         question = Question(threads=(1,), engines=("graph",), memory_limit=2**30, **fields)
         assert found.command(plan, 8, question) == f"{start} --batch 8 {right} {end}"
+    question = Question(threads=(1,), engines=("graph",), memory_limit=2**30)
+    by_program = subject(model, {"x": ROWS}).command(plan, 8, question)
+    assert by_program.endswith("--transform fold_batch_norm,constant_weights --inputs INPUTS.npz")
+
+
+def test_a_model_in_memory_is_run_alone_from_python(subject, tmp_path, monkeypatch):
+    """The Python that a report gives for a plan runs as it stands."""
+    net, question = one(), Question(threads=(1,), engines=("graph",), memory_limit=2**30)
+    plan = Plan(engine="saved_model", batch=4, transformations=("constant_weights",))
+    code = subject(net, ROWS, seed=3).command(plan, 4, question)
+    assert code == (
+        "from tfperf.engines import Plan, build; "
+        "run = build(net, Plan(engine='saved_model', batch=4, transformations=('constant_weights',)), example=inputs)"
+    )
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path / "cache"))
+    names = {"net": net, "inputs": ROWS}
+    exec(code, names)
+    np.testing.assert_allclose(names["run"](ROWS)[0], np.asarray(net(ROWS)), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", [None, 3, np.ones(3), keras.layers.Dense(2)], ids=["None", "3", "array", "layer"])

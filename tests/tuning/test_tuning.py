@@ -66,9 +66,14 @@ def test_a_model_in_memory(planted, tmp_path):
     layers = [keras.layers.Dense(8, activation="relu"), keras.layers.Dense(3, name="y")]
     model = keras.Sequential([keras.Input((6,), name="x"), *layers], name="mine")
     rows = np.random.default_rng(0).normal(size=(5, 6)).astype("float32")
-    found = tune(model, rows, engines=("light", "honest", "wrong"), threads=1, memory_limit=2**32)
+    found = tune(model, rows, engines=("light", "honest", "wrong"), threads=1, memory_limit=2**32, seed=6)
     assert found.outcome.winner == "honest, 1 thread, batch 5"
-    assert (found.outcome.model, found.outcome.opened_as, found.outcome.ended) == ("mine", "mine.keras", "finished")
+    assert (found.outcome.model, found.outcome.opened_as, found.outcome.ended) == (
+        "mine",
+        "keras.Model mine",
+        "finished",
+    )
+    assert (found.outcome.inputs, found.outcome.labels, found.outcome.seed) == ("given from Python", None, 6)
     assert found.outcome.doubts == ()
     assert found.best.plan == Plan(engine="honest", threads=1)
     wanted = np.array(keras.ops.convert_to_numpy(model(rows)))
@@ -78,6 +83,8 @@ def test_a_model_in_memory(planted, tmp_path):
     assert read_document(tmp_path / "r.json", Outcome) == found.outcome
     found.report(tmp_path / "r.md")
     assert (tmp_path / "r.md").read_text().startswith("# tfperf tune: mine\n")
+    for words in ("tfperf.tune(net, inputs=inputs, ", "memory_limit=4294967296, seed=6)", "run = build(net, Plan("):
+        assert words in (tmp_path / "r.md").read_text()
     assert "honest, 1 thread: " in str(found)
     assert repr(found) == f"<Tuned: {found}>"
     rich.print(found.table(), found.trials())

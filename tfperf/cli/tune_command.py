@@ -142,6 +142,7 @@ def register(app: typer.Typer) -> None:
                     seed=seed,
                     fresh=fresh,
                     inputs_file=str(inputs) if inputs is not None else None,
+                    labels_file=str(labels) if labels is not None else None,
                     watcher=display,
                 )
             except (OSError, ValueError) as error:

@@ -5,42 +5,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfperf.cores import usable_cores
-    from tfperf.hardware.ceilings.disk import read_disk
+    from tfperf.hardware.ceilings.disk import file_on_disk
     from tfperf.hardware.ceilings.loopback import measure_loopback
     from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
     from tfperf.hardware.kernels.traced import Traced
     from tfperf.hardware.ladder import RandomReads, check_numba, measure_ladder
-    from tfperf.hardware.ladder_loops import SCALAR, VECTOR
 
 __all__ = [
-    "SCALAR",
-    "VECTOR",
     "RandomReads",
     "Traced",
     "Work",
     "check_numba",
+    "file_on_disk",
     "graph_work",
     "hlo_work",
     "measure_ladder",
     "measure_loopback",
     "program_of",
-    "read_disk",
     "usable_cores",
 ]
 
 _HOMES = {
-    "SCALAR": "hardware.ladder_loops",
-    "VECTOR": "hardware.ladder_loops",
     "RandomReads": "hardware.ladder",
     "Traced": "hardware.kernels.traced",
     "Work": "hardware.counting",
     "check_numba": "hardware.ladder",
+    "file_on_disk": "hardware.ceilings.disk",
     "graph_work": "hardware.counting",
     "hlo_work": "hardware.counting",
     "measure_ladder": "hardware.ladder",
     "measure_loopback": "hardware.ceilings.loopback",
     "program_of": "hardware.counting",
-    "read_disk": "hardware.ceilings.disk",
     "usable_cores": "cores",
 }
 

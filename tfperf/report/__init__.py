@@ -5,17 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfperf.report.engines import cost_table, survey_plots
-    from tfperf.report.hardware import mark_caches, scale_of_bytes
+    from tfperf.report.hardware import ladder_plot
     from tfperf.report.plots import distribution_plot, interval_plot
 
-__all__ = ["cost_table", "distribution_plot", "interval_plot", "mark_caches", "scale_of_bytes", "survey_plots"]
+__all__ = ["cost_table", "distribution_plot", "interval_plot", "ladder_plot", "survey_plots"]
 
 _HOMES = {
     "cost_table": "engines",
     "distribution_plot": "plots",
     "interval_plot": "plots",
-    "mark_caches": "hardware",
-    "scale_of_bytes": "hardware",
+    "ladder_plot": "hardware",
     "survey_plots": "engines",
 }
 

@@ -1,6 +1,6 @@
 """What a machine can give, as tables and as a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -20,10 +20,9 @@ from tfperf.report.tables import bare_table, with_notes
 __all__ = [
     "arithmetic_table",
     "call_table",
+    "ladder_plot",
     "ladder_table",
-    "mark_caches",
     "memory_table",
-    "scale_of_bytes",
     "write_ceilings_plot",
 ]
 
@@ -128,7 +127,30 @@ def write_ceilings_plot(path: Path, ceilings: Ceilings, caches: Sequence[Cache])
         raise ResultFileError(f"cannot write the plot {path}: {error.strerror or error}") from error
 
 
-def mark_caches(axes: Axes, caches: Sequence[Cache], at_top: bool = True) -> None:
+def ladder_plot(axes: Axes, ladder: Ladder, marks: Mapping[str, float]) -> None:
+    """Draw latency over working set, at random and in a burst, and where each cache ends.
+
+    Args:
+        marks: words -> seconds, for each a horizontal line.
+    """
+    sizes = [one.working_set for one in ladder.accesses]
+    for name, style, seconds in (
+        ("at random", "o-", [one.random_seconds for one in ladder.accesses]),
+        ("8 bytes of a burst", "s-", [one.burst_seconds for one in ladder.accesses]),
+    ):
+        axes.plot(sizes, [one * 1e9 for one in seconds], style, label=name, markersize=4)
+    for words, height in marks.items():
+        axes.axhline(height * 1e9, color="tab:red", linestyle="--", linewidth=1)
+        axes.annotate(words, (sizes[0], height * 1e9), (0, 3), textcoords="offset points", color="tab:red")
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=min(one.burst_seconds for one in ladder.accesses) * 1e9 / 8)  # room for the caches' names
+    _mark_caches(axes, ladder.caches, at_top=False)
+    _scale_of_bytes(axes, sizes[0], sizes[-1])
+    axes.set_ylabel("ns")
+    _finish(axes, "How far memory is")
+
+
+def _mark_caches(axes: Axes, caches: Sequence[Cache], at_top: bool = True) -> None:
     """A line where each cache ends, on an axis of bytes, with its name at the top or at the bottom."""
     for cache in caches:
         axes.axvline(cache.size, color="black", alpha=0.4, linewidth=1, linestyle=":")
@@ -139,7 +161,7 @@ def mark_caches(axes: Axes, caches: Sequence[Cache], at_top: bool = True) -> Non
         )  # fmt: skip
 
 
-def scale_of_bytes(axes: Axes, low: float, high: float) -> None:
+def _scale_of_bytes(axes: Axes, low: float, high: float) -> None:
     """A logarithmic axis of bytes, with a figure at every fourth power of two."""
     axes.set_xscale("log", base=2)
     powers = range(int(low).bit_length() - 1, int(high).bit_length(), 3)
@@ -160,9 +182,9 @@ def _draw_bandwidths(axes: Axes, ceilings: Ceilings, caches: Sequence[Cache]) ->
             if points:
                 label = f"{kind}, {thread_words(count)}"
                 axes.plot(*zip(*points, strict=True), style, color=colour, label=label, markersize=4)
-    mark_caches(axes, caches)
+    _mark_caches(axes, caches)
     if sizes:
-        scale_of_bytes(axes, min(sizes), max(sizes))
+        _scale_of_bytes(axes, min(sizes), max(sizes))
     axes.set_ylim(bottom=0)
     axes.set_ylabel("GB/s")
     _finish(axes, "Bandwidth")

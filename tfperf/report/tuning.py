@@ -155,7 +155,7 @@ def markdown(outcome: Outcome) -> str:
         "## Every trial",
         _markdown_table(("", "status", "latency [95 %]", "examples/s", "error", "reason"), cells),
     ]
-    parts += ["## To reproduce", *(f"{what.capitalize()}:\n\n{_fence(command)}" for what, command in commands(facts))]
+    parts += ["## To reproduce", *(f"{what}:\n\n{_fence(command)}" for what, command in commands(facts))]
     parts += ["## What was asked", _markdown_table(("", ""), asked_rows(outcome))]
     parts += ["## Environment", _markdown_table(("", ""), environment_rows(outcome.environment))]
     return "\n\n".join(parts) + "\n"

@@ -4,7 +4,9 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tfperf.engines.catalog import ENGINES
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS
@@ -12,8 +14,8 @@ from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Environment
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
 from tfperf.report.tuning_facts import Facts
-from tfperf.search.outcome import Outcome
-from tfperf.search.question import TOLERANCE_WORDS, Objective, Question
+from tfperf.search.outcome import FROM_PYTHON, INPUTS_FILE, MODEL_FROM_PYTHON, Outcome
+from tfperf.search.question import MEMORY_SHARE, TOLERANCE, TOLERANCE_WORDS, TRIAL_SECONDS, Objective
 
 __all__ = [
     "Row",
@@ -143,51 +145,103 @@ def statuses_words(trials: Sequence[Trial]) -> str:
 
 
 def commands(facts: Facts) -> list[tuple[str, str]]:
-    """What each does, and the command: the best alone, and the whole search."""
-    alone = [("the best alone", facts.best.command)] if facts.best and facts.best.command else []
-    return [*alone, ("the search again", _search_again(facts.outcome))]
+    """What each does, and the command or the Python: the best alone, and the whole search."""
+    outcome, from_python = facts.outcome, facts.outcome.opened_as.startswith(MODEL_FROM_PYTHON)
+    model_words = ", in Python, where `net` is your model" if from_python else ""
+    if not from_python and outcome.inputs == FROM_PYTHON:
+        model_words = f"; {INPUTS_FILE} has your inputs by their names"
+    alone = [(f"The best alone{model_words}", facts.best.command)] if facts.best and facts.best.command else []
+    arrays = [name for name in ("inputs", "labels") if getattr(outcome, name) == FROM_PYTHON]
+    if not from_python and not arrays:
+        return [*alone, ("The search again", _search_command(outcome))]
+    names = [f"`{name}` are yours" for name in arrays]
+    words = ", ".join(["The search again, in Python", *(["where `net` is your model"] * from_python), *names])
+    return [*alone, (words, _search_call(outcome))]
 
 
-def _search_again(outcome: Outcome) -> str:
-    """For the command line; for Python, where a program handed the model over. What is left out is the default."""
+def _search_command(outcome: Outcome) -> str:
+    """The search again, for a shell. What is left out is the default."""
+    options: dict[str, str] = {}
+    for name, value in _asked(outcome).items():
+        if isinstance(value, tuple):
+            options[name] = ",".join(map(str, value)) or "none"
+        else:
+            options[name] = np.format_float_positional(value, trim="-") if isinstance(value, float) else str(value)
+    flags = {
+        "engines": "engine",
+        "precisions": "precision",
+        "transformations": "transform",
+        "trial_seconds": "trial-time",
+    }
+    words = ["tfperf", "tune", outcome.opened_as]
+    for name, value in options.items():
+        flag = f"--{flags.get(name, name.replace('_', '-'))}"
+        if name == "same_top1":
+            words.append(flag)
+        else:
+            words += [flag, f"{value}s" if name == "latency_limit" else value]
+    return shlex.join(words)
+
+
+def _search_call(outcome: Outcome) -> str:
+    """The search again, for a program. What is left out is the default."""
+    model = "net" if outcome.opened_as.startswith(MODEL_FROM_PYTHON) else repr(outcome.opened_as)
+    words = [f"tfperf.tune({model}"]
+    for name, value in _asked(outcome).items():
+        if name in ("inputs", "labels"):
+            words.append(f"{name}={name}")
+        elif name in ("objective", "batch", "threads") and len(value) == 1:
+            words.append(f"{name}={value[0]!r}")
+        else:
+            words.append(f"{name}={value!r}")
+    return f"{', '.join(words)})"
+
+
+def _asked(outcome: Outcome) -> dict[str, Any]:
+    """The arguments of `tfperf.tune` that were not left out, or are others than its defaults."""
     asked = outcome.question
     usual = {
-        "engine": tuple(engine.name for engine in ENGINES),
-        "precision": PRECISIONS,
-        "transform": TRANSFORMATIONS,
-        "tolerance": (Question.model_fields["tolerance"].default,),
+        "engines": tuple(engine.name for engine in ENGINES),
+        "precisions": PRECISIONS,
+        "transformations": TRANSFORMATIONS,
+        "tolerance": TOLERANCE,
+        "same_top1": False,
+        "memory_limit": int(MEMORY_SHARE * outcome.environment.memory_bytes),
+        "trial_seconds": TRIAL_SECONDS,
+        "seed": 0,
     }
-    options: dict[str, tuple[object, ...]] = {
+    labelled = asked.accuracy_drop is not None  # and a file of an earlier tfperf does not say what with
+    arguments = {
+        "inputs": outcome.inputs or (INPUTS_FILE if labelled else None),
         "objective": asked.objectives,
         "batch": asked.batches,
         "threads": asked.threads,
-        "engine": asked.engines,
-        "precision": asked.precisions,
-        "transform": asked.transformations,
-        "tolerance": (asked.tolerance,),
+        "engines": asked.engines,
+        "precisions": asked.precisions,
+        "transformations": asked.transformations,
+        "tolerance": asked.tolerance,
+        "same_top1": asked.same_top1,
+        "labels": outcome.labels or ("LABELS.npz" if labelled else None),
+        "accuracy_drop": asked.accuracy_drop,
+        "latency_limit": asked.latency_limit,
+        "memory_limit": asked.memory_limit,
+        "trial_seconds": asked.trial_seconds,
+        "time_limit": asked.time_limit,
+        "signature": outcome.signature,
+        "seed": outcome.seed,
     }
-    told = {name: values for name, values in options.items() if values != usual.get(name)}
-    if outcome.opened_as.startswith("keras.Model "):
-        plural = {"engine": "engines", "precision": "precisions", "transform": "transformations"}
-        words = [
-            f"{plural.get(name, name)}={values[0] if name == 'tolerance' else values!r}"
-            for name, values in told.items()
-        ]
-        return f"tfperf.tune(net, {', '.join(words)})"
-    flags = [word for name, values in told.items() for word in (f"--{name}", ",".join(map(str, values)) or "none")]
-    if asked.same_top1:
-        flags.append("--same-top1")
-    if asked.latency_limit is not None:
-        flags += ["--latency-limit", f"{asked.latency_limit}s"]
-    if asked.accuracy_drop is not None:
-        flags += ["--inputs", "INPUTS.npz", "--labels", "LABELS.npz", "--accuracy-drop", str(asked.accuracy_drop)]
-    return shlex.join(["tfperf", "tune", outcome.opened_as, *flags])
+    return {name: value for name, value in arguments.items() if value is not None and value != usual.get(name)}
 
 
 def asked_rows(outcome: Outcome) -> list[tuple[str, str]]:
     """What was searched for and among what, and how it went: a name and words for each part."""
     asked = outcome.question
     rows = {
+        "model": outcome.opened_as,
+        **({"signature": outcome.signature} if outcome.signature else {}),
+        "inputs": outcome.inputs or "random",
+        **({"labels": outcome.labels} if outcome.labels else {}),
+        "seed": str(outcome.seed),
         "objectives": ", ".join(asked.objectives),
         "batches": ", ".join(map(str, asked.batches)),
         "threads": ", ".join(map(str, asked.threads)),

@@ -7,10 +7,19 @@ from pydantic import Field
 
 from tfperf.engines.trial import Trial
 from tfperf.measure import Comparison, Doubt, Environment, Ratio
-from tfperf.measure.value import Name, Text, Value
+from tfperf.measure.value import Count, Name, Text, Value
 from tfperf.search.question import Question
 
-__all__ = ["Outcome"]
+__all__ = ["FROM_PYTHON", "INPUTS_FILE", "MODEL_FROM_PYTHON", "Outcome"]
+
+FROM_PYTHON = "given from Python"
+"""In place of a file's name, where a program gave the arrays."""
+
+INPUTS_FILE = "INPUTS.npz"
+"""In a command, where a program gave the inputs: the file to write them to, by their names."""
+
+MODEL_FROM_PYTHON = "keras.Model "
+"""What `opened_as` begins with, before the net's name, where a program gave the model."""
 
 
 class Outcome(Value):
@@ -22,7 +31,11 @@ class Outcome(Value):
         default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"), pattern=r"^[0-9T:.+Z-]{1,40}$"
     )
     model: Name = Field(description="the net's name")
-    opened_as: Text = Field(description="what the command line is given for it")
+    opened_as: Text = Field(description="what the command line is given for it, or that a program gave it")
+    signature: Text | None = Field(default=None, description="that was run, of a SavedModel; None: its default")
+    seed: Count = Field(default=0, description="of random inputs, and of the weights of a net by name")
+    inputs: Text | None = Field(default=None, description="their file, or that a program gave them; None: random")
+    labels: Text | None = Field(default=None, description="their file, or that a program gave them; None: none")
     question: Question
     environment: Environment = Field(default_factory=Environment.here)
     seconds: float = Field(ge=0, description="that the search took, without what an earlier one had finished")

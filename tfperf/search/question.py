@@ -8,13 +8,16 @@ from tfperf.engines.checking import TOLERANCES
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Precision, Transformation
 from tfperf.measure.value import Count, Name, Value
 
-__all__ = ["OBJECTIVES", "TOLERANCE", "TOLERANCE_WORDS", "TRIAL_SECONDS", "Objective", "Question"]
+__all__ = ["MEMORY_SHARE", "OBJECTIVES", "TOLERANCE", "TOLERANCE_WORDS", "TRIAL_SECONDS", "Objective", "Question"]
 
 TOLERANCE = TOLERANCES["float32"]
 """Unless another is asked for: what float32 differs by that adds up in another order."""
 
 TRIAL_SECONDS = 300.0
 """For each step of a trial, unless others are asked for; converting a large net for int8 takes minutes."""
+
+MEMORY_SHARE = 0.8
+"""Share of the machine's memory, and of its free memory, that one trial may use, unless another limit is asked for."""
 
 LABELLED_TOLERANCE = 1.0
 """Where labels decide, an error as large as the largest answer is still refused."""

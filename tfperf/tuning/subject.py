@@ -20,6 +20,7 @@ from tfperf.exports.arrays import in_order
 from tfperf.exports.opening import open_model
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
+from tfperf.search.outcome import INPUTS_FILE, MODEL_FROM_PYTHON
 from tfperf.search.question import Question
 
 __all__ = ["Subject", "read_subject"]
@@ -36,12 +37,16 @@ class Subject(NamedTuple):
     servable: Servable
     origin: Origin
     opened_as: str
-    """What a person would give the command line for it."""
+    """What a person would give the command line for it; `MODEL_FROM_PYTHON` and its name where a program gave it."""
+    signature: str | None
+    seed: int
     inputs: Arrays | None
     """One array for each input, in the order of the signature; None: random ones are to be made."""
     labels: Arrays | None
     """One array for each output, empty for one without labels; None: there are none."""
     inputs_file: str | None
+    """Where the inputs were read; None: a program gave them, or there are none."""
+    labels_file: str | None
     graph_only: bool = False
     """Other processes open its graph in float32, and not its code."""
 
@@ -74,19 +79,26 @@ class Subject(NamedTuple):
         return accuracy_of(in_batches(call, self.servable.signature, self.inputs, REFERENCE_BATCH), self.labels)
 
     def command(self, plan: Plan, batch: int, question: Question) -> str:
-        """What runs a plan with a batch size alone."""
+        """What runs a plan with a batch size alone: a command, or Python where a program gave the model."""
+        if self.opened_as.startswith(MODEL_FROM_PYTHON):
+            return self._call(plan)
         words = ["tfperf", "engines", self.opened_as, "--engine", plan.engine, "--precision", plan.precision]
         words += ["--threads", str(plan.threads or "default"), "--batch", str(batch)]
         words += ["--tolerance", f"{question.answer_tolerance:g}"] + ["--same-top1"] * question.same_top1
         if plan.transformations:
             words += ["--transform", ",".join(plan.transformations)]
-        if self.inputs_file is not None:
-            words += ["--inputs", self.inputs_file]
-        if self.origin.signature is not None:
-            words += ["--signature", self.origin.signature]
-        if self.origin.seed:
-            words += ["--seed", str(self.origin.seed)]
+        if self.inputs is not None:
+            words += ["--inputs", self.inputs_file or INPUTS_FILE]
+        if self.signature is not None:
+            words += ["--signature", self.signature]
+        if self.seed:
+            words += ["--seed", str(self.seed)]
         return shlex.join(words)
+
+    def _call(self, plan: Plan) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in plan.model_dump(exclude_defaults=True).items())
+        example = "" if self.inputs is None else ", example=inputs"
+        return f"from tfperf.engines import Plan, build; run = build(net, Plan({settings}){example})"
 
 
 def read_subject(
@@ -98,6 +110,7 @@ def read_subject(
     signature: str | None = None,
     seed: int = 0,
     inputs_file: str | None = None,
+    labels_file: str | None = None,
 ) -> Subject:
     """Look at a model.
 
@@ -107,6 +120,7 @@ def read_subject(
         labels: whole numbers, one array for the one output, or a dictionary by output; None: there are none.
         scratch: folder that stays as long as other processes open the model.
         signature, seed: as `open_model` takes them.
+        inputs_file, labels_file: where the inputs and labels were read; None: a program gave them.
 
     Raises:
         ExportError: there is no such model, it cannot be traced, or its inputs have other names.
@@ -124,12 +138,14 @@ def read_subject(
     elif isinstance(model, keras.Model):
         servable = Servable.from_net(model, None if getattr(model, "inputs", None) else inputs)
         origin, graph_only = _saved(model, servable, scratch)
-        opened_as = f"{servable.name}.keras"
+        opened_as = f"{MODEL_FROM_PYTHON}{servable.name}"
     else:
         raise TypeError(f"expected a keras.Model, or what names one. Received: {type(model).__name__}")
     check_numbers(servable.signature)
     given = None if inputs is None else _in_order(inputs, servable.signature, by_name=isinstance(model, str))
-    subject = Subject(servable, origin, opened_as, given, None, inputs_file, graph_only)
+    subject = Subject(
+        servable, origin, opened_as, signature, seed, given, None, inputs_file, labels_file, graph_only=graph_only
+    )
     if labels is None:
         return subject
     truth = _labels_in_order(labels, servable.signature)

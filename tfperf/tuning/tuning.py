@@ -21,8 +21,8 @@ from tfperf.measure import Doubt, Environment, Progress
 from tfperf.measure.memory import available_memory, usable_memory
 from tfperf.scratch import scratch_folder
 from tfperf.search.journal import Journal, journal_folder
-from tfperf.search.outcome import Outcome
-from tfperf.search.question import TOLERANCE, TRIAL_SECONDS, Objective, Question
+from tfperf.search.outcome import FROM_PYTHON, Outcome
+from tfperf.search.question import MEMORY_SHARE, TOLERANCE, TRIAL_SECONDS, Objective, Question
 from tfperf.search.searching import Labels, Search, Watcher
 from tfperf.search.space import Space
 from tfperf.tuning.subject import Subject, as_graph, read_subject
@@ -31,9 +31,6 @@ from tfperf.tuning.tuned import Tuned
 __all__ = ["tune"]
 
 Choice = TypeVar("Choice", bound=str)
-
-MEMORY_SHARE = 0.8
-"""Shares of the machine's memory, and of its free memory, that one trial may use."""
 
 NOT_CONFIRMED = Doubt(
     name="not_confirmed",
@@ -78,6 +75,7 @@ def tune(
     cache: Path | None = None,
     fresh: bool = False,
     inputs_file: str | None = None,
+    labels_file: str | None = None,
     watcher: Watcher | None = None,
 ) -> Tuned:
     """Search for the best plan of a model on this machine, and measure it beside what users have without tfperf.
@@ -106,7 +104,7 @@ def tune(
         seed: of random inputs, and of the weights of a net by name.
         cache: folder of conversions; None: in tfperf's own cache.
         fresh: forget what an earlier search that was stopped has found.
-        inputs_file: where the inputs are, for the commands that reproduce a trial.
+        inputs_file, labels_file: where the inputs and labels were read, for the commands that repeat the search.
         watcher: is told how far the search is.
 
     Raises:
@@ -122,7 +120,16 @@ def tune(
         raise ValueError("expected the inputs that the labels belong to. Received: labels alone")
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(scratch_folder("tfperf-tune-"))
-        subject = read_subject(model, inputs, labels, scratch, signature=signature, seed=seed, inputs_file=inputs_file)
+        subject = read_subject(
+            model,
+            inputs,
+            labels,
+            scratch,
+            signature=signature,
+            seed=seed,
+            inputs_file=inputs_file,
+            labels_file=labels_file,
+        )
         question = _asked(
             objectives=(objective,) if isinstance(objective, str) else tuple(objective),
             batches=_numbers((subject.rows if labels is None else 1) if batch is None else batch),
@@ -162,7 +169,7 @@ def _searched(
         subject = as_graph(subject, scratch)
         launcher.close()
         launcher = stack.enter_context(_launcher(subject, question, scratch, cache))
-    fingerprints = [launcher.conversions.fingerprint, *subject.digests(), f"seed {subject.origin.seed}"]
+    fingerprints = [launcher.conversions.fingerprint, *subject.digests(), f"seed {subject.seed}"]
     journal = Journal(journal_folder(fingerprints, question, environment))
     stack.enter_context(journal.held())
     if fresh:
@@ -177,7 +184,7 @@ def _searched(
         scratch,
         watcher,
         given=subject.inputs,
-        seed=subject.origin.seed,
+        seed=subject.seed,
         labels=_stored(subject, scratch, accuracy, question),
         command=lambda plan, batch: subject.command(plan, batch, question),
     )
@@ -197,6 +204,10 @@ def _searched(
     outcome = Outcome(
         model=subject.servable.name,
         opened_as=printable(subject.opened_as),
+        signature=subject.signature,
+        seed=subject.seed,
+        inputs=_source(subject.inputs, subject.inputs_file),
+        labels=_source(subject.labels, subject.labels_file),
         question=question,
         seconds=time.monotonic() - began,
         ended=ended,
@@ -228,6 +239,11 @@ def _stored(subject: Subject, scratch: Path, accuracy: float | None, question: Q
         labels=store_arrays(scratch / "labels.npz", subject.labels),
         least=round(accuracy - (question.accuracy_drop or 0.0), 12),  # 0.8 - 0.1 is a little more than 0.7
     )
+
+
+def _source(arrays: Sequence[Any] | None, file: str | None) -> str | None:
+    """The file that arrays were read from, as an outcome keeps it."""
+    return None if arrays is None else printable(file or FROM_PYTHON)
 
 
 def _asked(**fields: Any) -> Question:

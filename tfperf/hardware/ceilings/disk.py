@@ -8,13 +8,15 @@ import random
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import BinaryIO, NamedTuple
 
+from tfperf.errors import HardwareError
 from tfperf.hardware.repeating import Repeats
 
-__all__ = ["DiskSpeed", "read_disk"]
+__all__ = ["DiskSpeed", "file_on_disk", "read_disk"]
 
 PIECE = 4 * 2**20
 """Bytes of one read from front to back."""
@@ -48,6 +50,37 @@ class DiskSpeed(NamedTuple):
     def random_read_seconds(self) -> float:
         """4 KiB from a random place."""
         return self.blocks.seconds
+
+
+@contextlib.contextmanager
+def file_on_disk(folder: str | Path, size: int) -> Iterator[Path]:
+    """Write a file of random bytes that has reached the disk; it is gone afterwards.
+
+    Args:
+        folder: on the disk in question.
+        size: bytes of the file.
+
+    Raises:
+        HardwareError: there is no room, or no right to write.
+    """
+    path = None
+    try:
+        try:
+            if (free := shutil.disk_usage(folder).free) < SPARE * size:
+                wanted = f"expected {SPARE * size:,} free bytes on the disk of {folder}, {SPARE} times the file"
+                raise HardwareError(f"{wanted}; there are {free:,}")
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+                path = Path(file.name)
+                for begin in range(0, size, PIECE):
+                    file.write(os.urandom(min(PIECE, size - begin)))  # a disk that compresses would be too fast
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise HardwareError(f"cannot write a file in {folder}: {error.strerror or error}") from error
+        yield path
+    finally:
+        if path:
+            path.unlink(missing_ok=True)
 
 
 def read_disk(folder: Path, size: int = 128 * 2**20, seconds: float = 3.0) -> DiskSpeed | None:
