@@ -1,0 +1,177 @@
+"""Functions in processes of their own: their outputs, their failures, and that they end however the caller ends."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tfperf.errors import TfperfError
+from tfperf.parallel.processes import WorkerProcesses
+
+DEADLINE = 60
+
+PROGRAM = """
+    import sys, time
+    from tfperf.parallel.processes import WorkerProcesses
+
+    def wait(seconds):
+        time.sleep(seconds)
+
+    if __name__ == "__main__":
+        with WorkerProcesses(2) as workers:
+            workers.run(wait, [(0,), (0,)])
+            print("ready", flush=True)
+            workers.run(wait, [(600,), (600,)])
+"""
+
+
+def own_number(*_):
+    return os.getpid()
+
+
+def divide(number, by):
+    return number / by
+
+
+def meet(folder, name, other):
+    """Wait until the other process is at this place too."""
+    Path(folder, name).touch()
+    until = time.monotonic() + DEADLINE
+    while not Path(folder, other).exists():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return name
+
+
+def unpicklable():
+    return lambda: None
+
+
+def are_gone(numbers):
+    _, alive = psutil.wait_procs([psutil.Process(one) for one in numbers if psutil.pid_exists(one)], timeout=DEADLINE)
+    return not alive
+
+
+def test_a_function_runs_in_all_of_them_at_once(tmp_path):
+    with WorkerProcesses(2) as workers:
+        assert workers.run(meet, [(tmp_path, "left", "right"), (tmp_path, "right", "left")]) == ["left", "right"]
+
+
+def test_they_are_the_same_processes_from_call_to_call_and_end_with_the_block():
+    with WorkerProcesses(2) as workers:
+        first, second = workers.run(own_number, [(), ()])
+        assert len({first, second, os.getpid()}) == 3
+        assert workers.run(own_number, [()]) == [first]
+        assert workers.run(own_number, [(1,), (2,)]) == [first, second]
+    assert are_gone([first, second])
+
+
+def test_a_failure_is_one_line_and_ends_them_all():
+    with WorkerProcesses(2) as workers:
+        numbers = workers.run(own_number, [(), ()])
+        with pytest.raises(TfperfError, match="divide has failed in a process of its own: ZeroDivisionError") as told:
+            workers.run(divide, [(1, 0), (1, 1)])
+        assert "\n" not in str(told.value)
+        assert are_gone(numbers)
+        with pytest.raises(ValueError, match="at most 0 calls"):
+            workers.run(divide, [(1, 1)])
+
+
+def test_an_output_that_cannot_be_sent_is_one_line():
+    with WorkerProcesses(1) as workers, pytest.raises(TfperfError, match="unpicklable has failed"):
+        workers.run(unpicklable, [()])
+
+
+def test_one_that_has_ended_is_one_line():
+    with WorkerProcesses(2) as workers:
+        numbers = workers.run(own_number, [(), ()])
+        os.kill(numbers[1], signal.SIGKILL)
+        with pytest.raises(TfperfError, match="expected an output of each process within 120 s; one has ended"):
+            workers.run(own_number, [(), ()])
+        assert are_gone(numbers)
+
+
+def test_one_that_is_late_is_one_line():
+    with WorkerProcesses(1) as workers:
+        numbers = workers.run(own_number, [()])
+        workers._deadline = 0.1
+        with pytest.raises(TfperfError, match=r"within 0\.1 s; one is still at work"):
+            workers.run(time.sleep, [(600,)])
+        assert are_gone(numbers)
+
+
+def test_an_error_of_the_caller_ends_them():
+    def fail():
+        with WorkerProcesses(2) as workers:
+            numbers.extend(workers.run(own_number, [(), ()]))
+            raise KeyError("of the caller")
+
+    numbers = []
+    with pytest.raises(KeyError, match="of the caller"):
+        fail()
+    assert are_gone(numbers)
+
+
+def test_too_few_processes_and_too_many_calls_are_refused():
+    with pytest.raises(ValueError, match=r"expected at least 1 process\. Received: 0"):
+        WorkerProcesses(0)
+    with WorkerProcesses(1) as workers, pytest.raises(ValueError, match="expected at most 1 calls, one a process"):
+        workers.run(own_number, [(), ()])
+
+
+def test_signals_are_handled_as_before_afterwards():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with WorkerProcesses(1):
+        assert signal.getsignal(signal.SIGINT) == before[0]
+        assert signal.getsignal(signal.SIGTERM) == signal.default_int_handler
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_another_thread_may_use_them():
+    found = []
+
+    def use():
+        with WorkerProcesses(1) as workers:
+            found.extend(workers.run(divide, [(6, 3)]))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join(DEADLINE)
+    assert found == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("number", "to_all"),
+    [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGKILL, False)],  # all: as Ctrl-C in a terminal
+)
+def test_they_end_with_the_program(tmp_path, number, to_all):
+    file = tmp_path / "program.py"
+    file.write_text(textwrap.dedent(PROGRAM))
+    everybody = []
+    with subprocess.Popen(
+        [sys.executable, str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            everybody = psutil.Process(process.pid).children(recursive=True)
+            assert len([one for one in everybody if "spawn_main" in " ".join(one.cmdline())]) == 2
+            if to_all:
+                os.killpg(process.pid, number)
+            else:
+                os.kill(process.pid, number)
+            _, errors = process.communicate(timeout=DEADLINE)
+            assert errors.count("KeyboardInterrupt") == (number != signal.SIGKILL)  # the program's alone
+            _, alive = psutil.wait_procs(everybody, timeout=DEADLINE)
+            assert not alive
+        finally:
+            for member in everybody:
+                if member.is_running():
+                    member.kill()
+            process.kill()
