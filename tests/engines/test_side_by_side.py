@@ -18,6 +18,7 @@ from tfperf.engines.side_by_side import (
     measure_in_turns,
 )
 from tfperf.engines.trial import Status, median_seconds
+from tfperf.errors import EngineError
 from tfperf.exports.servable import Servable
 
 BATCH = 4
@@ -154,6 +155,15 @@ def test_inputs_that_are_given_are_kept_and_no_two_batches_are_alike(dense, tmp_
         assert not np.array_equal(found[0], found[1])
     with pytest.raises(ValueError, match="expected the input x"):
         Examples.store(tmp_path, servable, 2, [given[:, :5]])
+
+
+def test_a_net_whose_outputs_are_not_finite_is_found_before_any_engine_starts(tmp_path):
+    x = keras.Input((3,), name="x")
+    servable = Servable.from_net(keras.Model(x, keras.layers.Activation("linear", name="y")(x / 0.0), name="bad"))
+    message = r"^expected finite outputs of 'bad' in float32, .* Received: NaN or infinity in y; check the weights"
+    with pytest.raises(EngineError, match=message) as raised:
+        Examples.store(tmp_path, servable, 2)
+    assert "\n" not in str(raised.value)
 
 
 def test_inputs_enough_are_taken_as_they_are(dense, tmp_path):

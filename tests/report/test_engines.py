@@ -95,18 +95,19 @@ def test_costs_are_told_for_each_plan(surveyed):
     assert " - " in next(line for line in text.splitlines() if "eager" in line)  # it loads nothing
 
 
-def test_who_did_not_run_and_every_doubt_are_below_the_table(surveyed):
+def test_who_did_not_run_and_every_doubt_come_last(surveyed):
     doubt = Doubt(name="drift", words="it drifts", advice="wait")
     survey = surveyed({"eager": 1e-3, "onnx": 1e-4, "xla": "XLA has no [red]Foo[/red]"}, doubts=(doubt,))
-    text = shown(engines.speed_table(survey))
+    text = shown(engines.failures_and_doubts(survey))
     assert "xla: refused: XLA has no [red]Foo[/red]" in text
-    assert "doubt: all: it drifts: wait" in text
+    assert "doubt: it drifts: wait (all)" in text
     assert text.count("it drifts") == 1
     assert "xla" not in shown(engines.cost_table(survey))
-    alike = shown(engines.speed_table(surveyed({"onnx": 1e-4}, answers_vary=False)), width=200)
-    assert "doubt: all: the net answers alike to different inputs" in alike
+    assert "xla" not in shown(engines.speed_table(survey))
+    alike = shown(engines.failures_and_doubts(surveyed({"onnx": 1e-4}, answers_vary=False)), width=200)
+    assert "doubt: the net answers alike to different inputs" in alike
     assert "alike" not in text
-    assert "alike" not in shown(engines.speed_table(surveyed({"xla": "no"}, answers_vary=False)))
+    assert "alike" not in shown(engines.failures_and_doubts(surveyed({"xla": "no"}, answers_vary=False)))
 
 
 @pytest.mark.parametrize(

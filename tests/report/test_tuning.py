@@ -168,6 +168,35 @@ def test_finalists_and_defaults_are_in_the_summary_best_first(made_up):
     assert "doubt: the last third is 4 % slower than the first: let the machine cool" in text
 
 
+@pytest.mark.parametrize("case", ["one_winner", "equals", "pareto", "throughput"])
+@pytest.mark.parametrize("table", [tuning.summary_table, tuning.trial_table])
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_narrow_terminal_breaks_no_word_and_no_figure(made_up, case, table, width):
+    outcome = made_up(case)
+    facts = Facts(outcome)
+    text = shown(table(outcome), width)
+    assert max(map(len, text.splitlines())) <= width
+    words = {word for trial in facts.finalists for word in facts.label(trial).split()}
+    intervals = {word for trial in facts.finalists for word in row(facts, trial).latency.split()}
+    assert words | intervals <= set(text.split())
+
+
+def test_a_narrow_terminal_leaves_out_what_nobody_asked_for(made_up):
+    outcome = made_up("one_winner")
+    narrow, wide = shown(tuning.summary_table(outcome), 80), shown(tuning.summary_table(outcome), 140)
+    assert "too narrow for more columns: examples/s, memory, disk" in narrow
+    assert "speed-up [99 %]" in narrow
+    assert "yours" in narrow
+    assert "too narrow" not in wide
+    for asked, column in (("throughput", "examples/s"), ("size", "disk"), ("memory", "memory")):
+        question = outcome.question.model_copy(update={"objectives": (asked,)})
+        (
+            header,
+            *_,
+        ) = shown(tuning.summary_table(outcome.model_copy(update={"question": question})), 90).splitlines()
+        assert column in header
+
+
 def test_separate_looks_are_never_told_as_a_measured_ratio(made_up):
     text = shown(tuning.summary_table(made_up("interrupted")))
     assert re.search(r"onnx.*about 10(\.\d)?x +9e-07", text)

@@ -204,6 +204,17 @@ def test_a_question_that_makes_no_sense_is_refused_before_any_process(tuned, pla
     assert planted.left() == []
 
 
+def test_a_net_whose_outputs_are_not_finite_is_said_once_before_any_trial(planted):
+    x = keras.Input((6,), name="x")
+    model = keras.Model(x, keras.layers.Dense(3, name="y")(keras.ops.log(-keras.ops.abs(x))), name="bad")
+    watcher = Stops(0)
+    with pytest.raises(TfperfError, match=r"^expected finite outputs of 'bad' in float32") as told:
+        tune(model, engines=("honest", "light"), threads=1, memory_limit=2**32, watcher=watcher)
+    assert len(str(told.value).splitlines()) == 1
+    assert watcher.names == []
+    assert planted.nothing_left()
+
+
 def test_a_notebook_shows_no_markup_of_others(dense, environment):
     plan = Plan(engine="honest")
     name = "<script>alert(1)</script>"

@@ -72,7 +72,14 @@ def register(app: typer.Typer) -> None:
         from tfperf.exports import open_model, read_inputs
         from tfperf.files import why_not_writable
         from tfperf.measure.results import write_result
-        from tfperf.report.engines import answer, cost_table, speed_table, survey_plots, survey_result
+        from tfperf.report.engines import (
+            answer,
+            cost_table,
+            failures_and_doubts,
+            speed_table,
+            survey_plots,
+            survey_result,
+        )
         from tfperf.report.plots import save
 
         batches = whole_numbers("--batch", batch)
@@ -129,9 +136,10 @@ def register(app: typer.Typer) -> None:
                 raise typer.BadParameter(error_words(error)) from error
             for one_batch in found:
                 console.print(f"\n{servable.name}, {one_batch.title}", markup=False, style="bold")
-                console.print(speed_table(one_batch))
-                console.print(cost_table(one_batch))
                 console.print(answer(one_batch), markup=False)
+                for part in (speed_table, cost_table, failures_and_doubts):
+                    console.print()
+                    console.print(part(one_batch))
             surveys += found
         write_result(target, survey_result(f"engines {servable.name}", surveys))
         save(target.with_suffix(".png"), lambda figure: survey_plots(figure, surveys, servable.name))

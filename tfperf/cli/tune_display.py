@@ -9,13 +9,13 @@ from typing import Any, Self
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from tfperf.engines.trial import Status, Trial
+from tfperf.errors import shortened
 from tfperf.measure import Progress
 from tfperf.measure.words import format_interval, format_seconds
-from tfperf.report.tables import bare_table
+from tfperf.report.tables import bare_table, with_notes
 from tfperf.report.tuning import summary_table, trial_table
 from tfperf.tuning.tuned import Tuned
 
@@ -23,6 +23,9 @@ __all__ = ["Display"]
 
 SHOWN = 8
 """Trials in the live table, the latest of them."""
+
+REASON_LETTERS = 60
+"""Letters of a reason in the live table; all of it is in the results."""
 
 
 class Display:
@@ -91,13 +94,15 @@ class Display:
         head = Text("\n".join(line for line in lines if line))
         return Group(head, self._table(), Text(f"{seconds:.0f} s; Ctrl-C ends with the best so far", style="dim"))
 
-    def _table(self) -> Table:
+    def _table(self) -> Group:
         table = bare_table("", "a call", "")
         for trial in self._latest:
             ran = trial.measurement is not None
             time_words = format_interval(trial.measurement.interval) if trial.measurement else str(trial.status)
-            table.add_row(escape(trial.name), time_words, "" if ran else escape(trial.reason[:80]))
-        return table
+            table.add_row(
+                escape(trial.name), time_words, "" if ran else escape(shortened(trial.reason, REASON_LETTERS))
+            )
+        return with_notes(table, [], [])
 
 
 def _words(trial: Trial) -> str:

@@ -6,7 +6,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Group
 from rich.markup import escape
-from rich.table import Table
 
 from tfperf.engines.side_by_side import ANSWERS_ALIKE
 from tfperf.engines.survey import Survey
@@ -14,9 +13,9 @@ from tfperf.engines.trial import Trial, median_seconds
 from tfperf.measure import Doubt, Verdict
 from tfperf.measure.results import Fact, Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
-from tfperf.report.tables import bare_table, with_notes
+from tfperf.report.tables import bare_table, remarks, with_notes
 
-__all__ = ["answer", "cost_table", "speed_table", "survey_plots", "survey_result"]
+__all__ = ["answer", "cost_table", "failures_and_doubts", "speed_table", "survey_plots", "survey_result"]
 
 USUAL = ("eager", "graph", "saved_model", "predict")
 """What a speed-up is told against: the first of these that ran, else the first engine."""
@@ -32,7 +31,7 @@ _COLOURS = {
 
 
 def speed_table(survey: Survey) -> Group:
-    """How fast: one row for each plan that ran; below it those that did not, with their reasons, and the doubts."""
+    """How fast: one row for each plan that ran."""
     table = bare_table("", "latency [95 %]", "examples/s", "speed-up [99 %]")
     baseline = _baseline(survey)
     for row in survey.ran:
@@ -43,11 +42,16 @@ def speed_table(survey: Survey) -> Group:
             f"{survey.batch / row.measurement.interval.estimate:,.0f}",
             _speed_up(survey, baseline, row),
         )
+    return with_notes(table, [], [], ["examples/s"])
+
+
+def failures_and_doubts(survey: Survey) -> Group:
+    """The plans that did not run, with their reasons, then the doubts."""
     notes = [f"{_label(row)}: {row.status}: {row.reason}" for row in survey.trials if row.measurement is None]
-    return with_notes(table, notes, _doubts(survey))
+    return Group(*remarks(notes, _doubts(survey)))
 
 
-def cost_table(survey: Survey) -> Table:
+def cost_table(survey: Survey) -> Group:
     """What it takes: one row for each plan that ran.
 
     Its largest error against the net in float32, as a share of the largest output, and how many rows have the same
@@ -68,7 +72,7 @@ def cost_table(survey: Survey) -> Table:
             format_bytes(row.memory or 0),
             f"{row.cores_used:.1f}" if row.cores_used is not None else "-",
         )
-    return table
+    return with_notes(table, [], [], ["load", "first call", "cores"])
 
 
 def answer(survey: Survey) -> str:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Group
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from tfperf.measure import Comparison, Doubt, Environment, Measurement, Verdict
@@ -20,6 +21,7 @@ __all__ = [
     "each_kind_once",
     "environment_table",
     "measurement_table",
+    "remarks",
     "summary_table",
     "with_notes",
 ]
@@ -33,6 +35,12 @@ _COLOURS = {
     Outcome.NO_REGRESSION: "green",
     Outcome.REGRESSION: "red",
 }
+
+NAME_LETTERS = 20
+"""Letters of a name that stay on one line before a column is left out for it."""
+
+GAP = 2
+"""Spaces between two columns of a table without lines."""
 
 
 def measurement_table(measurements: Sequence[Measurement]) -> Group:
@@ -117,27 +125,72 @@ def _coloured(verdict: Verdict | Outcome) -> str:
     return f"[{colour}]{verdict}[/{colour}]"
 
 
-def with_notes(table: Table, notes: Sequence[str], doubts: Sequence[tuple[str, str]]) -> Group:
-    """The table with notes under it, then the doubts: one line each, cut where the terminal ends.
+def with_notes(
+    table: Table, notes: Sequence[str], doubts: Sequence[tuple[str, str]], droppable: Sequence[str] = ()
+) -> Group:
+    """The table with notes under it, then the doubts.
 
     Args:
         table: key figures.
         notes: plain sentences.
         doubts: (whom it concerns, or "", words).
+        droppable: headers of columns that a narrow terminal is not shown, the first of them first.
     """
     _keep_words_whole(table)
+    return Group(_Fitting(table, droppable) if droppable else table, *remarks(notes, doubts))
+
+
+def remarks(notes: Sequence[str], doubts: Sequence[tuple[str, str]]) -> list[Text]:
+    """Notes, then doubts, for below a table; a doubt is one line, which is cut where the terminal ends."""
     lines = [Text(note, style="dim") for note in notes]
     for names, words in doubts:
-        told = f"doubt: {names}: {words}" if names else f"doubt: {words}"
+        told = f"doubt: {words} ({names})" if names else f"doubt: {words}"
         lines.append(Text(told, style="dim", no_wrap=True, overflow="ellipsis"))
-    return Group(table, *lines)
+    return lines
+
+
+class _Fitting:
+    """A table without as many of its less important columns as the terminal has no room for."""
+
+    def __init__(self, table: Table, droppable: Sequence[str]) -> None:
+        self._table, self._droppable = table, droppable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Show the table, and below it which columns are left out."""
+        columns = list(self._table.columns)
+        dropped: list[str] = []
+        for header in self._droppable:
+            if _comfortable_width(columns) <= options.max_width:
+                break
+            columns = [column for column in columns if column.header != header]
+            dropped.append(header)
+        fitting = bare_table(*(str(column.header) for column in columns))
+        for cells in zip(*(column.cells for column in columns), strict=True):
+            fitting.add_row(*cells)
+        _keep_words_whole(fitting)
+        yield fitting
+        if dropped:
+            yield Text(f"This terminal is too narrow for more columns: {', '.join(dropped)}.", style="dim")
+
+
+def _comfortable_width(columns: Sequence[Column]) -> int:
+    """Letters that a table needs when its figures are whole and its first column is folded once or twice at most."""
+    widths = []
+    for column in columns:
+        longest = max((cell_len(text) for text in _texts(column)), default=0)
+        widths.append(longest if column.no_wrap else max(column.min_width or 0, min(longest, NAME_LETTERS)))
+    return sum(widths) + GAP * (len(columns) - 1)
 
 
 def _keep_words_whole(table: Table) -> None:
     """Make each column at least as wide as its longest word, so that a narrow terminal breaks between words only."""
     for column in table.columns:
-        cells = [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
-        column.min_width = max((len(word) for cell in cells for word in cell.split()), default=None)
+        column.min_width = max((cell_len(word) for text in _texts(column) for word in text.split()), default=None)
+
+
+def _texts(column: Column) -> list[str]:
+    """What a column shows, without markup."""
+    return [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
 
 
 def each_kind_once(doubts: Sequence[tuple[str, Doubt]]) -> list[tuple[str, str]]:

@@ -109,7 +109,7 @@ def summary_table(outcome: Outcome) -> Group:
         one = row(facts, trial)
         table.add_row(*map(escape, (one.label, one.latency, one.speed_up, one.error, one.role)))
     notes = [trust_words(facts), tolerance_words(outcome)] if facts.finalists else []
-    return with_notes(table, notes, facts.doubts)
+    return with_notes(table, notes, facts.doubts, _less_important(outcome))
 
 
 def trial_table(outcome: Outcome, limit: int | None = None) -> Group:
@@ -127,7 +127,15 @@ def trial_table(outcome: Outcome, limit: int | None = None) -> Group:
     told = [trial for trial in others if limit is None or trial.status is not Status.NOT_TRIED]
     notes = [f"{facts.label(trial)}: {trial.status}: {trial.reason}" for trial in told]
     left = [*([] if limit is None else ran[limit:]), *(trial for trial in others if trial not in told)]
-    return with_notes(table, [*notes, f"{len(left)} more: {statuses_words(left)}"] if left else notes, [])
+    told_left = [f"{len(left)} more: {statuses_words(left)}"] if left else []
+    return with_notes(table, [*notes, *told_left], [], _less_important(outcome))
+
+
+def _less_important(outcome: Outcome) -> list[str]:
+    """The columns of figures that nobody asked for, the least important first."""
+    asked = {"throughput": "examples/s", "memory": "memory", "size": "disk"}
+    objectives = {asked.get(objective) for objective in outcome.question.objectives}
+    return [column for column in ("examples/s", "memory", "disk", "error") if column not in objectives]
 
 
 def _summary(one: Row) -> tuple[str, ...]:
