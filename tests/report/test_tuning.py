@@ -160,7 +160,7 @@ def test_finalists_and_defaults_are_in_the_summary_best_first(made_up):
     assert names == ["litert, 1 thread", "onnx, 1 thread", "frozen, 1 thread", "tf.function", "model(x)", "predict"]
     assert lines[1].rstrip().endswith("best")
     assert all(line.rstrip().endswith("yours") for line in lines[4:7])
-    assert re.search(rf"us \[[\d., ]+\] +{INTERVAL} +9e-07", lines[2])
+    assert re.search(rf"47,\d\d\d +{INTERVAL} +9e-07  3 MiB  100 MiB", lines[2])
     text = " ".join(" ".join(lines).split())
     assert "Speed-ups are of model(x), with 99 % intervals. Measured again, each in a fresh process: litert," in text
     assert "'About'" not in text

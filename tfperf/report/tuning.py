@@ -32,10 +32,7 @@ from tfperf.search.outcome import Outcome
 __all__ = ["answer", "csv_rows", "csv_text", "markdown", "summary_table", "trial_table"]
 
 SUMMARY = ("", "latency [95 %]", "examples/s", "speed-up [99 %]", "error", "disk", "memory", "")
-"""The columns of the finalists in a report."""
-
-FINALISTS = ("", "latency [95 %]", "speed-up [99 %]", "error", "")
-"""The columns of the finalists on a terminal of 80 columns."""
+"""The columns of the finalists, in every form of the report."""
 
 TRIALS = ("", "latency [95 %]", "examples/s", "error", "disk", "memory")
 """The columns of the trials on a terminal."""
@@ -104,10 +101,9 @@ def _named(facts: Facts, trial: Trial) -> str:
 
 def summary_table(outcome: Outcome) -> Group:
     """The finalists and the defaults, best first; below them the doubts and what the error is."""
-    facts, table = Facts(outcome), bare_table(*FINALISTS)
+    facts, table = Facts(outcome), bare_table(*SUMMARY)
     for trial in facts.finalists:
-        one = row(facts, trial)
-        table.add_row(*map(escape, (one.label, one.latency, one.speed_up, one.error, one.role)))
+        table.add_row(*map(escape, _summary(row(facts, trial))))
     notes = [trust_words(facts), tolerance_words(outcome)] if facts.finalists else []
     return with_notes(table, notes, facts.doubts, _less_important(outcome))
 
