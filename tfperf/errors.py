@@ -7,7 +7,7 @@
     ├── MeasurementError        a measurement cannot be made, or cannot answer what was asked of it
     ├── ResultFileError         a result file cannot be read or written
     ├── ExportError             a model cannot be read, exported or verified
-    ├── EngineError             an engine is missing, cannot take a net, or answers otherwise than the net
+    ├── EngineError             an engine is missing, cannot take a net, or gives other outputs than the net
     ├── HardwareError           what a net asks of a machine, or what that can give, cannot be told
     ├── HorovodError            Horovod is missing or cannot be built, or its ranks disagree
     ├── SearchError             a search for the best plan cannot be made
@@ -68,7 +68,7 @@ class ExportError(TfperfError):
 
 
 class EngineError(TfperfError):
-    """An engine is missing, cannot take a net, or answers otherwise than the net."""
+    """An engine is missing, cannot take a net, or gives other outputs than the net."""
 
 
 class HardwareError(TfperfError):

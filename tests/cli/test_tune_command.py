@@ -224,7 +224,7 @@ def test_on_a_terminal_a_table_lives_and_the_answer_stays(started, planted, monk
     assert code == 0, shown
     assert '{"trial"' not in shown
     hidden, up, erase = "\x1b[?25l", "\x1b[1A", "\x1b[2K"
-    assert shown.index(hidden) < shown.index("opening the model") < shown.index("looking at the engines")
+    assert shown.index(hidden) < shown.index("opening the model") < shown.index("trying the engines")
     assert "Ctrl-C ends with the best so far" in shown
     live, shows, kept = shown.rpartition("\x1b[?25h")  # the cursor comes back when the table is taken away
     assert shows

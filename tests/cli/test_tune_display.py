@@ -32,7 +32,7 @@ def picture(display):
 
 def test_each_trial_is_a_line_of_json(tried, capsys):
     with Display() as display:
-        display.phase("looking at the engines")
+        display.phase("trying the engines")
         display.looked(ran := tried("honest", 2e-3), ran, 1)
         display.looked(tried("onnx"), ran, 0)
         display.measuring(Progress(3, 1.0, 2.0, 0.05))
@@ -44,12 +44,12 @@ def test_each_trial_is_a_line_of_json(tried, capsys):
 def test_the_picture_says_what_is_known(tried):
     display = Display()
     assert "opening the model" in picture(display)
-    display.phase("looking at the engines")
+    display.phase("trying the engines")
     ran = tried("honest", 2e-3)
     for place in range(SHOWN + 2):
         display.looked(tried(f"engine{place}"), ran, 7)
     shown = picture(display)
-    assert "looking at the engines, about " in shown
+    assert "trying the engines, about " in shown
     assert f"{SHOWN + 2} refused" in shown
     assert "best so far: honest, batch 1: 2 ms a call" in shown
     assert "engine1," not in shown

@@ -49,7 +49,7 @@ def test_a_missing_file_and_a_new_one_are_named(copy):
 
 def test_other_answers_fail_though_every_digest_holds(small, tmp_path, monkeypatch):
     monkeypatch.setattr("tfperf.exports.writing._answers", lambda *_: [np.ones((4, 4), "float32")])
-    with pytest.raises(ExportError, match="answers otherwise"):
+    with pytest.raises(ExportError, match="gives other outputs"):
         verify(export(small, tmp_path))
 
 

@@ -105,7 +105,7 @@ def test_who_did_not_run_and_every_doubt_come_last(surveyed):
     assert "xla" not in shown(engines.cost_table(survey))
     assert "xla" not in shown(engines.speed_table(survey))
     alike = shown(engines.failures_and_doubts(surveyed({"onnx": 1e-4}, answers_vary=False)), width=200)
-    assert "doubt: the net answers alike to different inputs" in alike
+    assert "doubt: the net gives nearly the same outputs for different inputs" in alike
     assert "alike" not in text
     assert "alike" not in shown(engines.failures_and_doubts(surveyed({"xla": "no"}, answers_vary=False)))
 
@@ -116,7 +116,7 @@ def test_who_did_not_run_and_every_doubt_come_last(surveyed):
         (
             SECONDS,
             (
-                "fastest in float32 at batch 8: {best}, 1 thread, 10 us a call, 100x of eager (not told apart: {other})"
+                "fastest in float32 at batch 8: {best}, 1 thread, 10 us a call, 100x of eager (not distinguishable: {other})"
                 "; fastest of all at batch 8: litert, int8, 1 thread, 5 us a call, 200x of eager"
             ),
         ),

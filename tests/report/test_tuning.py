@@ -43,7 +43,7 @@ def shown(table, width=120):
             "equals",
             (
                 rf"onnx, 1 thread: 10\.\d+ us a call, {INTERVAL} of model\(x\), same answers to 9e-07, "
-                r"not told apart from: litert, 1 thread"
+                r"not distinguishable from: litert, 1 thread"
             ),
         ),
         (
@@ -64,7 +64,7 @@ def shown(table, width=120):
             "interrupted",
             (
                 r"Best so far, interrupted, not confirmed: onnx, 1 thread: 100\.\d us a call, "
-                r"about 10(\.\d)?x of model\(x\) \(looked at separately\), same answers to 9e-07"
+                r"about 10(\.\d)?x of model\(x\) \(measured separately\), same answers to 9e-07"
             ),
         ),
         (
@@ -114,7 +114,7 @@ def test_a_ratio_that_is_no_gain_says_so(made_up, monkeypatch):
 def test_a_default_among_the_equals_is_called_yours(made_up):
     outcome = made_up("equals")
     words = tuning.answer(outcome.model_copy(update={"equals": outcome.defaults}))
-    assert words.endswith("not told apart from: model(x), 1 thread, which you have")
+    assert words.endswith("not distinguishable from: model(x), 1 thread, which you have")
 
 
 def test_what_ran_and_was_too_slow_is_told_from_what_did_not_run(made_up):
@@ -162,7 +162,9 @@ def test_finalists_and_defaults_are_in_the_summary_best_first(made_up):
     assert all(line.rstrip().endswith("yours") for line in lines[4:7])
     assert re.search(rf"47,\d\d\d +{INTERVAL} +9e-07  3 MiB  100 MiB", lines[2])
     text = " ".join(" ".join(lines).split())
-    assert "Speed-ups are of model(x), with 99 % intervals. Measured again, each in a fresh process: litert," in text
+    assert (
+        "Speed-ups are against model(x), with 99 % intervals. Measured again, each in a fresh process: litert," in text
+    )
     assert "'About'" not in text
     assert "as a share of the largest answer of the same output" in text
     assert "doubt: the last third is 4 % slower than the first: let the machine cool" in text
@@ -200,7 +202,7 @@ def test_a_narrow_terminal_leaves_out_what_nobody_asked_for(made_up):
 def test_separate_looks_are_never_told_as_a_measured_ratio(made_up):
     text = shown(tuning.summary_table(made_up("interrupted")))
     assert re.search(r"onnx.*about 10(\.\d)?x +9e-07", text)
-    assert "'About': from separate looks, not side by side." in " ".join(text.split())
+    assert "'About' marks a speed-up of two that were measured separately, not side by side." in " ".join(text.split())
     assert "Not confirmed" in text
 
 
@@ -219,7 +221,7 @@ def test_a_default_that_took_turns_counts_before_one_that_was_only_looked_at(mad
     fewer = turns.model_copy(update={"measurements": measured, "ratios": told})
     changed = outcome.model_copy(update={"confirmation": fewer})
     assert [trial.name for trial in Facts(changed).defaults] == ["eager, batch 1"]
-    assert "looked at separately" not in tuning.answer(changed)
+    assert "measured separately" not in tuning.answer(changed)
 
 
 def test_a_trial_that_failed_after_its_first_look_is_no_finalist(made_up):

@@ -87,7 +87,7 @@ class Display:
         seconds = time.monotonic() - self._began
         counts = ", ".join(f"{count} {status}" for status, count in self._counts.items())
         done = sum(self._counts.values())
-        left = f", about {format_seconds(self._left * seconds / done)} more of this" if done and self._left else ""
+        left = f", about {format_seconds(self._left * seconds / done)} more" if done and self._left else ""
         lines = [f"{self._phase}{left}", self._detail, counts]
         if self._best is not None:
             lines.append(f"best so far: {_words(self._best)}")

@@ -25,7 +25,7 @@ engine; of the others each is about ten times what one layer rounds."""
 
 
 class WrongAnswersError(EngineError):
-    """A runner answers otherwise than its net."""
+    """A runner gives other outputs than its net."""
 
 
 def check_runner(

@@ -39,8 +39,8 @@ REST_AFTER = 8
 
 ANSWERS_ALIKE = Doubt(
     name="answers_alike",
-    words="the net answers alike to different inputs, so that the check of the answers says little",
-    advice="take trained weights, or inputs that it tells apart",
+    words="the net gives nearly the same outputs for different inputs, so comparing outputs proves little",
+    advice="use trained weights, or inputs to which it gives different outputs",
 )
 """Where not `answers_vary`."""
 

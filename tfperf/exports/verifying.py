@@ -62,6 +62,6 @@ def verify(folder: Path | str) -> Verified:
         raise ExportError(f"{place} cannot be loaded and run: {shortened(error)}") from error
     agreement = check_agreement(f"{manifest.name} version {manifest.version}", answers, expected, TOLERANCE)
     if not agreement.passed:
-        raise ExportError(f"{place} answers otherwise than when it was exported: {agreement}")
+        raise ExportError(f"{place} gives other outputs than when it was exported: {agreement}")
     same = all(answers[name].tobytes() == array.tobytes() for name, array in expected.items())
     return Verified(place, manifest, agreement, same)

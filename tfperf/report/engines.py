@@ -93,7 +93,7 @@ def _fastest_words(survey: Survey, rows: Sequence[Trial], among: str) -> str:
     equal = [_label(row) for row in rows if row is not best and ratios[row.name].verdict is not Verdict.FASTER]
     ratio = survey.comparison.ratio(baseline.name, best.name)
     words += f", {plain_ratio(ratio.estimate)}x of {_label(baseline)}"
-    return words + (f" (not told apart: {', '.join(equal)})" if equal else "")
+    return words + (f" (not distinguishable: {', '.join(equal)})" if equal else "")
 
 
 def _doubts(survey: Survey) -> list[tuple[str, str]]:

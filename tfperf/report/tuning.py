@@ -49,7 +49,9 @@ def answer(outcome: Outcome) -> str:
     words = [merit_words(facts, best, objective) for objective in shown]
     words += [*_gains(facts, best), *_answers_words(outcome, best)]
     if outcome.equals:
-        words.append(f"not told apart from: {'; '.join(_named(facts, facts.trials[one]) for one in outcome.equals)}")
+        words.append(
+            f"not distinguishable from: {'; '.join(_named(facts, facts.trials[one]) for one in outcome.equals)}"
+        )
     head = ": ".join(filter(None, [_standing(outcome), "what you have is the best already" if yours else ""]))
     sentence = f"{facts.label(best)}: {', '.join(words)}"
     return f"{head[0].upper()}{head[1:]}: {sentence}" if head else sentence
@@ -76,7 +78,7 @@ def _gains(facts: Facts, best: Trial) -> Iterable[str]:
     for default in sorted(others, key=lambda one: facts.separate_looks(one, best) or 0.0):
         ratio, users = facts.side_by_side(default, best), facts.default_name(default)
         if ratio is None:
-            yield f"{speed_up_words(facts, default, best)} of {users} (looked at separately)"
+            yield f"{speed_up_words(facts, default, best)} of {users} (measured separately)"
         else:
             verdict = "" if ratio.verdict is Verdict.FASTER else f" ({ratio.verdict})"
             yield f"{format_ratio(ratio.interval)} of {users}{verdict}"

@@ -118,23 +118,25 @@ def percent_words(share: float | None) -> str:
 def tolerance_words(outcome: Outcome) -> str:
     """What passes, and what the error is."""
     asked = outcome.question
-    limit = f"Answers pass up to an error of {asked.tolerance:.1g}"
+    limit = f"Answers pass with an error of at most {asked.tolerance:.1g}"
     if asked.accuracy_drop is not None:
-        limit = f"Answers pass that lose at most {asked.accuracy_drop * 100:g} % of accuracy"
+        limit = f"Answers pass if they lose at most {asked.accuracy_drop * 100:g} % of accuracy"
     top1 = " and with the same largest answer in every row" * asked.same_top1
-    return f"{limit}{top1}. The error: {TOLERANCE_WORDS}."
+    return f"{limit}{top1}. The error is {TOLERANCE_WORDS}."
 
 
 def trust_words(facts: Facts) -> str:
-    """What the speed-ups are told against, and how far they can be trusted."""
-    words = [f"Speed-ups are of {facts.default_name(facts.baseline)}, with 99 % intervals."] if facts.baseline else []
+    """What the speed-ups are measured against, and how far they can be trusted."""
+    words = (
+        [f"Speed-ups are against {facts.default_name(facts.baseline)}, with 99 % intervals."] if facts.baseline else []
+    )
     if facts.outcome.confirmation is not None:
         again = "; ".join(facts.label(facts.trials[one.name]) for one in facts.outcome.confirmation.measurements)
         words.append(f"Measured again, each in a fresh process: {again}.")
     elif facts.best is not None:
         words.append("Not confirmed: the best was not measured again in a fresh process.")
     if any(row(facts, trial).speed_up.startswith("about") for trial in facts.finalists):
-        words.append("'About': from separate looks, not side by side.")
+        words.append("'About' marks a speed-up of two that were measured separately, not side by side.")
     return " ".join(words)
 
 

@@ -29,8 +29,8 @@ few; memory: bytes that its process grows by, few."""
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 TOLERANCE_WORDS = (
-    "the largest error of any answer, as a share of the largest answer of the same output, "
-    "both against the net called eagerly in float32"
+    "the largest difference of any answer from that of the net called eagerly in float32, "
+    "as a share of the largest answer of the same output"
 )
 """What a tolerance means, for every engine alike (`tfperf.measure.check_agreement`)."""
 

@@ -182,7 +182,7 @@ class Search:
 
         What users have is looked at while the processors have nothing better to do: its start takes longest.
         """
-        self._watcher.phase("looking at the engines")
+        self._watcher.phase("trying the engines")
         with Lanes(self._look_at, self._launcher.close) as lanes:
             lanes.later(plan for plan in self._space.defaults if not self._known(plan))
             lanes.run([plan for plan in self._space.probes() if not self._known(plan)], self._time_is_up)

@@ -35,20 +35,20 @@ Choice = TypeVar("Choice", bound=str)
 NOT_CONFIRMED = Doubt(
     name="not_confirmed",
     words="the search was stopped, and the best so far was not measured again",
-    advice="run the same command: it goes on where it was stopped",
+    advice="run the same command again: it continues where it stopped",
 )
 
 OWN_CONSTANTS = Doubt(
     name="own_constants",
-    words="the net holds numbers that are not its weights; model(x), predict and tf.function ran in this process",
-    advice="call such layers on an input of the net, and not on an array, when it is built",
+    words="the net calls layers on arrays, which only this process has; model(x), predict and tf.function ran in it",
+    advice="make them in the call of a layer of yours; then every plan runs in a process of its own",
 )
-"""Where a functional net calls a layer on an array, which each process would draw anew."""
+"""For a functional net that calls a layer on an array: the layer's weights would differ in each process."""
 
 NO_CODE = Doubt(
     name="no_code",
-    words="only this process can open the model's Python code, so that model(x), predict and tf.function ran in it",
-    advice="put it into a file, and tune file.py:function: then all run alike, in all precisions",
+    words="only this process has the model's Python code, so model(x), predict and tf.function ran in it",
+    advice="put the model into a file and tune file.py:function; then every plan runs in a process of its own",
 )
 
 
