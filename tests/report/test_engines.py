@@ -116,7 +116,8 @@ def test_who_did_not_run_and_every_doubt_come_last(surveyed):
         (
             SECONDS,
             (
-                "fastest in float32 at batch 8: {best}, 1 thread, 10 us a call, 100x of eager (not distinguishable: {other})"
+                "fastest in float32 at batch 8: {best}, 1 thread, 10 us a call, 100x of eager "
+                "(not distinguishable: {other})"
                 "; fastest of all at batch 8: litert, int8, 1 thread, 5 us a call, 200x of eager"
             ),
         ),
