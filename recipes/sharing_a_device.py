@@ -1,65 +1,96 @@
 """What does "100 % busy" mean?
 
 Source: 003, 其他
-Claim: utilization is the share of the time in which anything runs, not the share of the device that works: a kernel
-    of one block in a loop makes a GPU 100 % busy. Several programs on one device slow each other. The source names no
-    figure.
-Expect: three programs that keep a core as busy as a core can be, and do from some hundred thousand to a hundred
-    billion operations a second on it. Then each of them in two processes, on one core and on a core each: what the
-    two get done together, and what they wait for.
+Claim: GPU-Util is the share of the time in which any kernel ran: a kernel of one block in a loop makes a GPU 100 %
+    busy. Two programs on one device most likely slow each other. The source names no figure.
+Expect: three equally busy programs, of which one does 100,000 times what another does and more; then two of each.
 Holds not: where each program has a core and memory bandwidth of its own.
 Needs: TensorFlow; no GPU (the devices that are shared are a core and the memory), no data; 2 cores.
 Time: about 1 minute on 2 cores; with --quick about 25 s.
-Shows: programs
-Try: --seed 1: other numbers, and the same shares.
+Shows: share_the_device, stay_on, busy_and_rate
+Try: --numbers 1000: the sums keep a core as busy, at less than a tenth of the operations: the calls take the time.
 """
 
-import contextlib
-import multiprocessing
+import functools
 import os
-import signal
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # else each process tells how TensorFlow was built
-
 import numpy as np
-import psutil
 
-from tfperf import Recipe, TfperfError, compare
-from tfperf.cores import usable_cores
-
-SIZE = 1024  # of the square matrices of the first program
-NUMBERS = 32 * 2**20  # that the second one adds up: 128 MiB, more than caches hold
-CALLS = 2000  # of one addition each, in the third
-WORK = {  # operations a round
-    "matrix products": 2 * 2 * SIZE**3,
-    "sums from memory": NUMBERS,
-    "single additions": CALLS,
-}
-BUSY_SECONDS = 1.0  # at least, over which the system counts how busy a process is
-UNDISTURBED = 1.9  # times the work of one process, from which on two count as not in each other's way
-CROWDED = 0.1  # share of the CPU time that others take, from which on they explain more than sharing does
-DEADLINE = 120  # seconds for an answer of a process; it imports TensorFlow first
+from tfperf import Flag, Recipe
+from tfperf.hardware import usable_cores
+from tfperf.parallel.processes import WorkerProcesses
 
 
-def programs(seed: int) -> dict[str, Callable]:
-    """What the processes run: a round of each, which returns its answer."""
-    import tensorflow as tf  # only the workers need it
+def share_the_device():
+    """Take one thread an operation, and GPU memory as it is needed: by itself TensorFlow takes all of both."""
+    import tensorflow as tf  # only the processes that use it load it
 
-    tf.config.set_visible_devices([], "GPU")
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    generator = np.random.default_rng(seed)
-    rotation = np.linalg.qr(generator.standard_normal((SIZE, SIZE)))[0]  # leaves lengths as they are
-    weights, numbers = tf.constant(rotation, tf.float32), tf.ones([NUMBERS])
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
 
-    def products():
-        x = weights  # (SIZE, SIZE)
-        for _ in range(2):
-            x = tf.matmul(x, weights)
-        return x[0]
+
+def stay_on(core):
+    """Keep all threads of this process, TensorFlow's too, on one core, and leave the others to other programs."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
+
+
+def busy_and_rate(step, operations, seconds=1.0):
+    """Read how busy the system calls this process, beside what it gets done: only the second says what you gain."""
+    start, cpu, steps = time.perf_counter(), time.process_time(), 0
+    while time.perf_counter() - start < seconds:
+        step()
+        steps += 1
+    elapsed = time.perf_counter() - start
+    return (time.process_time() - cpu) / elapsed, steps * operations / elapsed
+
+
+SIZE, CALLS = 1024, 500  # rows of the square matrices of the first program; additions of one number in the third
+PROGRAMS = ("matrix products", "sums from memory", "single additions")
+CROWDED = 0.1  # share of the CPU time that others take, from which on they explain more than sharing does
+
+
+def main(recipe: Recipe) -> None:
+    """Watch three programs keep a core busy, and run each of them in one process and in two."""
+    cores, data = sorted(os.sched_getaffinity(0))[: usable_cores()], (recipe.flags.seed, recipe.flags.numbers)
+    places = {"alone": cores[:1], "two on one core": cores[:1] * 2}
+    places |= {"two, a core each": cores[:2]} if len(cores) > 1 else {}
+    rates, done = {}, {}
+    with WorkerProcesses(2) as workers:
+        for program in PROGRAMS:
+            alone, _ = workers.run(work, [(program, cores[0], data)] * 2)
+            for place, given in places.items():
+                outputs = workers.run(work, [(program, core, data) for core in given])
+                recipe.agrees(f"{program}, {place}", outputs, [alone] * len(given), 0.0)
+            ((busy, rates[program]),) = workers.run(work, [(program, cores[0], data, True)])
+            recipe.fact(f"busy, %: {program}", busy * 100)
+            recipe.fact(f"floating-point operations a second: {program}", rates[program])
+            recipe.finds(f"{program} keep a core {busy:.0%} busy, with {rates[program]:.1e} operations a second.")
+            done[program] = share(recipe, workers, program, places, data)
+    most, least = max(rates.values()), min(rates.values())
+    recipe.finds(
+        f"The least that a busy core does is one {most / least:,.0f}th of the most. Busy says that something runs, not "
+        "how much of the core: watch the work that gets done."
+    )
+    recipe.corrects(
+        "programs do not simply run on a GPU at once while there is room, as 000 has it: processes take turns there, "
+        "unless MPS or MIG shares the GPU out. Kernels of one process can overlap, on several streams."
+    )
+    recipe.plot(draw, rates, done)
+
+
+@functools.cache
+def programs(seed, numbers) -> dict:
+    """Make the programs in this process, once: name -> one round, which returns its output, and its operations."""
+    share_the_device()
+    import tensorflow as tf
+
+    weights = tf.constant(np.random.default_rng(seed).standard_normal((SIZE, SIZE), np.float32))
+    ones = tf.ones([numbers])
 
     def additions():
         x = weights[0, :1]
@@ -67,123 +98,35 @@ def programs(seed: int) -> dict[str, Callable]:
             x = x + 1.0
         return x
 
-    return dict(zip(WORK, (products, lambda: tf.reduce_sum(numbers), additions), strict=True))
+    rounds = (lambda: tf.matmul(weights, weights)[0], lambda: tf.reduce_sum(ones), additions)
+    return dict(zip(PROGRAMS, zip(rounds, (2 * SIZE**3, numbers, CALLS), strict=True), strict=True))
 
 
-def main(recipe: Recipe) -> None:
-    """Run three programs in one process and in two."""
-    cores = sorted(os.sched_getaffinity(0))[: usable_cores()]
-    places = {"alone": cores[:1], "two on one core": cores[:1] * 2}
-    if len(cores) > 1:
-        places["two, a core each"] = cores[:2]
-    else:
-        recipe.console.print("Two, a core each: skipped, as there is one core.")
-    with workers(2, recipe.flags.seed) as run:
-        recipe.console.print("Are the answers the same?")
-        for program in WORK:
-            (alone,) = run(program, places["alone"])
-            for place, given in places.items():
-                answers = run(program, given)
-                recipe.agrees(f"{program}, {place}", answers, [alone] * len(answers), 0.0)
-        rates = tell_busy(recipe, run, cores[0])
-        done = {program: share(recipe, run, program, places) for program in WORK}
-    recipe.plot(lambda figure: draw(figure, rates, done))
+def work(program, core, data, watched=False):
+    """Do a round of a program on this core; watched: as many as a second has room for."""
+    step, operations = programs(*data)[program]
+    stay_on(core)
+    return busy_and_rate(step, operations) if watched else step().numpy()
 
 
-def work(pipe, seed: int) -> None:
-    """What a worker does: the rounds of a program that it is told, on the core that it is told, until nobody asks."""
-    rounds = programs(seed)
-    for one_round in rounds.values():
-        one_round()
-    with contextlib.suppress(EOFError, OSError):  # the recipe has ended
-        pipe.send("ready")
-        while True:
-            program, core = pipe.recv()
-            for thread in Path("/proc/self/task").iterdir():
-                os.sched_setaffinity(int(thread.name), {core})
-            pipe.send(rounds[program]().numpy())
-
-
-@contextlib.contextmanager
-def workers(number: int, seed: int) -> Iterator[Callable]:
-    """Start processes; gives a function that has one on each of some cores do a round at once. Ends them."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
-    processes, pipes = [], []
-
-    def answers(asked: list, requests: list) -> list:
-        try:
-            for pipe, request in zip(asked, requests, strict=False):
-                pipe.send(request)
-            if not all(pipe.poll(DEADLINE) for pipe in asked):
-                raise TimeoutError
-            return [pipe.recv() for pipe in asked]
-        except (EOFError, OSError) as error:
-            words = f"expected an answer of each worker within {DEADLINE} s; one has ended, or hangs"
-            raise TfperfError(words) from error
-
-    try:
-        ctrl_c = signal.signal(signal.SIGINT, signal.SIG_IGN)  # workers inherit that: the recipe ends them
-        for _ in range(number):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=work, args=(theirs, seed), daemon=True)
-            process.start()
-            theirs.close()
-            processes.append(process)
-            pipes.append(ours)
-        signal.signal(signal.SIGINT, ctrl_c)
-        answers(pipes, [])  # that they are ready
-        yield lambda program, cores: answers(pipes[: len(cores)], [(program, core) for core in cores])
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
-
-
-def tell_busy(recipe: Recipe, run: Callable, core: int) -> dict:
-    """Have the system say how busy a core is with each program, and count what gets done; program -> operations a s."""
-    rates, shares = {}, []
-    for program, operations in WORK.items():
-        start, rounds = time.perf_counter(), 0
-        psutil.cpu_percent(percpu=True)  # the next call tells of the time since this one
-        while time.perf_counter() - start < BUSY_SECONDS:
-            run(program, [core])
-            rounds += 1
-        shares.append(psutil.cpu_percent(percpu=True)[core])
-        rates[program] = rounds * operations / (time.perf_counter() - start)
-        recipe.fact(f"busy, %: {program}", shares[-1])
-        recipe.fact(f"floating-point operations a second: {program}", rates[program])
-    most, least = max(rates.values()), min(rates.values())
-    recipe.finds(
-        f"The system calls a core {', '.join(f'{share:.0f} %' for share in shares)} busy with {', '.join(WORK)}. "
-        f"It does {', '.join(f'{rate:.1e}' for rate in rates.values())} operations a second: the least is one "
-        f"{most / least:,.0f}th of the most. Busy says that something runs, not how much of the core."
-    )
-    return rates
-
-
-def share(recipe: Recipe, run: Callable, program: str, places: dict) -> dict:
+def share(recipe: Recipe, workers: WorkerProcesses, program: str, places: dict, data: tuple) -> dict:
     """Compare one process with two; place -> the work of all there, as a multiple of one process alone."""
-    candidates = {f"{program}, {place}": lambda cores=cores: run(program, cores) for place, cores in places.items()}
-    with recipe.progress(program) as show:
-        limit, seed = recipe.flags.time_limit, recipe.flags.seed
-        found = compare(candidates, time_limit=limit, seed=seed, on_progress=show)
-    recipe.add(found)
+    ways = {
+        f"{program}, {place}": lambda cores=cores: workers.run(work, [(program, core, data) for core in cores])
+        for place, cores in places.items()
+    }
+    found = recipe.compare(ways, tolerance=None, what=program)
     others, done = found.measurements[0].conditions.busy_elsewhere_share, {"alone": 1.0}
-    for place, cores in places.items():
-        if len(cores) == 1:
-            continue
-        times = found.ratio(f"{program}, alone", f"{program}, {place}")  # of a round of each, begun at once
+    for place, cores in list(places.items())[1:]:
+        times = found.ratio(f"{program}, alone", f"{program}, {place}")  # for a round of each, begun at once
         done[place], low, high = (len(cores) * speed for speed in times.interval)
         recipe.fact(f"work done as a multiple of one process: {program}, {place}", done[place])
         if others > CROWDED:
             why = f"but other programs took {others:.0%} of the CPU time: quiet the machine, and measure again"
         elif len(set(cores)) == 1:
             why = "they take turns, and each is as slow as if it had half a core"
-        elif done[place] >= UNDISTURBED:
-            why = "neither needs what the other uses"
         else:
-            why = "each has its core, and still they wait for each other: memory, caches and clock are shared"
+            why = "what this lacks of 2 is lost to the memory, caches and clock that they share"
         recipe.finds(f"{program}, {place}: {done[place]:.2f} times the work of one [{low:.2f}, {high:.2f}]; {why}.")
     return done
 
@@ -192,20 +135,16 @@ def draw(figure, rates: dict, done: dict) -> None:
     """Draw what a busy core does, and what two processes do together."""
     left, right = figure.subplots(1, 2)
     left.barh(list(rates), list(rates.values()), color="#2a6f97")
-    left.set_xscale("log")
+    left.set(xscale="log", xlabel="operations a second (logarithmic)", title="One core, busy all the time")
     left.invert_yaxis()
-    left.set_xlabel("floating-point operations a second (logarithmic)")
-    left.set_title("One core, busy all the time", loc="left")
-    places = list(next(iter(done.values())))
-    for number, place in enumerate(places):
+    for number, place in enumerate(done[PROGRAMS[0]]):
         middle = np.arange(len(done)) + (number - 1) * 0.25
         right.bar(middle, [by_place[place] for by_place in done.values()], 0.25, label=place)
     right.set_xticks(np.arange(len(done)), [program.replace(" ", "\n", 1) for program in done])
-    right.set_ylabel("work done, as a multiple of one process")
-    right.set_title("Two processes", loc="left")
+    right.set(ylabel="work done, as a multiple of one process", title="Two processes")
     right.margins(y=0.4)  # room for the legend
     right.legend()
 
 
 if __name__ == "__main__":
-    Recipe(__file__, batch=1).run(main)
+    Recipe(__file__, batch=1, numbers=Flag(2**25, "numbers that the second program adds up")).run(main)

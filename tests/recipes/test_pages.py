@@ -23,7 +23,6 @@ NOT_YET = {
     "mnist_mixed_mirrored",
     "mnist_spark",
     "quantize_int8",
-    "sharing_a_device",
     "tensor_cores",
 }
 """Recipes that keep a page's header and are not rewritten to its limits yet."""

@@ -168,9 +168,8 @@ def test_hardware_numbers_measures_the_ladder(quick_run):
     assert [one.name for one in chains.measurements] == [f"chains: {number}" for number in (1, 2, 4, 8, 16)]
     assert [one.name for one in branch.measurements] == ["shuffled", "sorted"]
     assert [one.name for one in disk.measurements] == ["one at a time", "queued", "one transfer"]
-    # What no disturbance turns round: 16 chains wait side by side, and one transfer pays its start once.
-    assert chains.ratio("chains: 1", "chains: 16").estimate > 2
-    assert disk.ratio("one at a time", "one transfer").estimate > 1
+    most = 2**18 / chains["chains: 16"].median / 1e6
+    assert f"16 chains of a core {most:.0f} million" in " ".join(result.meaning)
     assert any(name.startswith("memory, first access") for name in result.facts)
     assert any(name.startswith("disk, one transfer") for name in result.facts)
 
@@ -284,8 +283,10 @@ def test_sharing_a_device_tells_busy_from_work(quick_run):
     assert {agreement.relative_error for agreement in result.agreements} == {0.0}
     programs = ("matrix products", "sums from memory", "single additions")
     rates = [result.facts[f"floating-point operations a second: {program}"] for program in programs]
-    busy = [result.facts[f"busy, %: {program}"] for program in programs]
-    assert f" {', '.join(f'{share:.0f} %' for share in busy)} busy with " in " ".join(result.meaning)
+    for program in programs:
+        busy = result.facts[f"busy, %: {program}"]
+        assert 0 < busy < 105  # the two clocks are read one after the other
+        assert f"{program} keep a core {busy / 100:.0%} busy" in " ".join(result.meaning)
     assert f" one {max(rates) / min(rates):,.0f}th of the most" in " ".join(result.meaning)
     for comparison in result.comparisons:
         alone, *together = comparison.measurements

@@ -1,4 +1,4 @@
-"""The recipe sharing_a_device: its workers end with it, however it ends."""
+"""The recipe sharing_a_device: its processes end with it, however it ends, in one line and with nothing written."""
 
 import os
 import signal
@@ -13,15 +13,14 @@ RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "sharing_a_device.py"
 DEADLINE = 120
 
 STAND_IN = '''
-"""What the workers ask of TensorFlow, by NumPy, which is there in a moment."""
+"""What the processes ask of TensorFlow, by NumPy, which is there in a moment."""
 
 from types import SimpleNamespace
 
 import numpy as np
 
-float32 = np.float32
 threading = SimpleNamespace(set_intra_op_parallelism_threads=id, set_inter_op_parallelism_threads=id)
-config = SimpleNamespace(set_visible_devices=lambda devices, kind: None, threading=threading)
+config = SimpleNamespace(list_physical_devices=lambda kind: [], threading=threading)
 
 
 class Tensor(np.ndarray):
@@ -29,12 +28,12 @@ class Tensor(np.ndarray):
         return np.asarray(self)
 
 
-def constant(values, dtype):
-    return np.asarray(values, dtype).view(Tensor)
+def constant(values):
+    return np.asarray(values).view(Tensor)
 
 
 def ones(shape):
-    return constant(np.ones(shape, float32), float32)
+    return constant(np.ones(shape, np.float32))
 
 
 def matmul(a, b):
@@ -42,22 +41,19 @@ def matmul(a, b):
 
 
 def reduce_sum(x):
-    return constant(np.sum(x), float32)
+    return constant(np.sum(x))
 '''
 
 
 @pytest.fixture
-def running(request, tmp_path):
-    """The recipe, with both workers at work, in a process group of its own, which is killed at the end of the test."""
-    environment = dict(os.environ)
-    if request.param == "stand-in":
-        (tmp_path / "packages").mkdir()
-        (tmp_path / "packages" / "tensorflow.py").write_text(STAND_IN)
-        environment["PYTHONPATH"] = str(tmp_path / "packages")  # comes before the real one
+def running(tmp_path):
+    """The recipe, with both processes at work, in a process group of its own; the end of the test kills it."""
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "tensorflow.py").write_text(STAND_IN)  # comes before the real one
     process = subprocess.Popen(
         [sys.executable, str(RECIPE), "--time-limit", "600"],
         cwd=tmp_path,
-        env=environment,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "packages")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -66,10 +62,11 @@ def running(request, tmp_path):
     everybody = []
     try:
         for line in process.stdout:
-            if "Are the answers the same?" in line:
+            if "Are the outputs the same?" in line:
                 break
         assert process.poll() is None, "the recipe ended before it measured"
         everybody = psutil.Process(process.pid).children(recursive=True)
+        assert len([one for one in everybody if is_worker(one)]) == 2
         yield process, everybody
     finally:
         for member in everybody:
@@ -81,18 +78,16 @@ def running(request, tmp_path):
         process.stderr.close()
 
 
+def is_worker(process):
+    return "spawn_main" in " ".join(process.cmdline())
+
+
 @pytest.mark.parametrize(
-    ("running", "number", "to_all", "code"),
-    [
-        ("stand-in", signal.SIGINT, True, 130),
-        ("stand-in", signal.SIGTERM, False, 130),
-        ("TensorFlow", signal.SIGKILL, False, -signal.SIGKILL),  # nobody is left who would end the workers
-    ],
-    indirect=["running"],
+    ("number", "to_all", "code"),
+    [(signal.SIGINT, True, 130), (signal.SIGTERM, False, 130), (signal.SIGKILL, False, -signal.SIGKILL)],
 )
-def test_its_workers_end_with_it(running, tmp_path, number, to_all, code):
+def test_its_processes_end_with_it(running, tmp_path, number, to_all, code):
     process, everybody = running
-    assert len([one for one in everybody if "spawn_main" in " ".join(one.cmdline())]) == 2
     if to_all:
         os.killpg(process.pid, number)  # as Ctrl-C in a terminal
     else:
@@ -105,12 +100,11 @@ def test_its_workers_end_with_it(running, tmp_path, number, to_all, code):
     assert not list(tmp_path.rglob("*.json"))
 
 
-@pytest.mark.parametrize("running", ["stand-in"], indirect=True)
-def test_a_worker_that_dies_is_one_line_and_2(running):
+def test_a_process_that_dies_is_one_line_and_2(running):
     process, everybody = running
-    next(one for one in everybody if "spawn_main" in " ".join(one.cmdline())).kill()
+    next(one for one in everybody if is_worker(one)).kill()
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 2
-    assert errors.splitlines()[-1].startswith("sharing_a_device: expected an answer of each worker")
+    assert errors.splitlines()[-1].startswith("sharing_a_device: expected an output of each process")
     _, alive = psutil.wait_procs(everybody, timeout=DEADLINE)
     assert not alive

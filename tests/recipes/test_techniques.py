@@ -52,7 +52,6 @@ NOT_YET = {
     "mnist_hvd_elastic",
     "mnist_mixed_mirrored",
     "mnist_spark",
-    "sharing_a_device",
     "tensor_cores",
 }
 """Recipes whose technique still leans on the rest of their file."""
