@@ -11,7 +11,7 @@ from rich.console import Console
 from tfperf.engines import Plan
 from tfperf.engines.survey import Survey
 from tfperf.engines.trial import Status, Trial
-from tfperf.measure import Agreement, Comparison, Doubt, Stop
+from tfperf.measure import Agreement, Comparison, Doubt, Stop, Verdict
 from tfperf.measure.comparison import paired
 from tfperf.measure.results import read_result, write_result
 from tfperf.report import engines, plots
@@ -135,6 +135,15 @@ def test_the_answer_in_a_sentence(surveyed, monkeypatch, told, words):
     monkeypatch.setattr(engines, "plain_ratio", lambda ratio: f"{ratio:.0f}")
     found = engines.answer(surveyed(told))
     assert found in {words.format(best=best, other=other) for best, other in [("litert", "onnx"), ("onnx", "litert")]}
+
+
+def test_after_too_few_rounds_no_plan_is_called_equal(surveyed):
+    survey = surveyed({"graph": 1e-4, "litert": 5e-5, "onnx": 2e-5})
+    few = tuple(ratio.model_copy(update={"verdict": Verdict.TOO_FEW}) for ratio in survey.comparison.ratios)
+    comparison = survey.comparison.model_copy(update={"ratios": few})
+    found = engines.answer(survey.model_copy(update={"comparison": comparison}))
+    assert found.startswith("fastest in float32 at batch 8: onnx, 1 thread, ")
+    assert found.endswith("x of graph (too few rounds for a verdict)")
 
 
 def test_the_picture_shows_every_plan_of_every_survey(surveyed, tmp_path):

@@ -90,9 +90,11 @@ def _fastest_words(survey: Survey, rows: Sequence[Trial], among: str) -> str:
     if survey.comparison is None or baseline is None or best is baseline:
         return words
     ratios = {row.name: survey.comparison.ratio(row.name, best.name) for row in rows if row is not best}
-    equal = [_label(row) for row in rows if row is not best and ratios[row.name].verdict is not Verdict.FASTER]
     ratio = survey.comparison.ratio(baseline.name, best.name)
     words += f", {plain_ratio(ratio.estimate)}x of {_label(baseline)}"
+    if any(one.verdict is Verdict.TOO_FEW for one in ratios.values()):
+        return f"{words} (too few rounds for a verdict)"
+    equal = [_label(row) for row in rows if row is not best and ratios[row.name].verdict is not Verdict.FASTER]
     return words + (f" (not distinguishable: {', '.join(equal)})" if equal else "")
 
 
