@@ -41,3 +41,11 @@ def test_what_it_looks_for_is_found():
     assert FRAGMENT.match("Of a SavedModel.")
     assert not FRAGMENT.match("Offer it.")
     assert len(list(helps(typer.main.get_command(app)))) > 50
+
+
+def test_the_list_of_commands_has_whole_sentences():
+    """A terminal of 80 columns has room for so many letters beside a command's name; typer cuts what is longer."""
+    command = typer.main.get_command(app)
+    for group in (command, command.commands["horovod"]):
+        for name, one in group.commands.items():
+            assert not one.get_short_help_str(64).endswith("..."), f"{name}: {one.help}"

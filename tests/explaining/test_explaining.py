@@ -41,12 +41,17 @@ def test_a_net_at_two_batch_sizes(explained_net, net, tmp_path):
         def show(self, progress):
             assert progress.time_limit == 0.3
 
+        def know(self, sentence):
+            told.append(sentence)
+
     found = explained_net(net, batch=(1, 4), watcher=Watcher())
     assert (found.model, found.opened_as, found.training) == ("small", "keras.Model small", False)
     assert [one.batch for one in found.batches] == [1, 4]
     assert found.traces == 2
     assert told[0] == "ceilings of this machine"
     assert "batch 4: what XLA makes of it" in told
+    first = next(place for place, words in enumerate(told) if words.startswith("graph: "))
+    assert told[first + 1] == "batch 1: the kernels alone"
     for explained in found.batches:
         assert [call.way for call in explained.calls] == ["eager", "graph"]
         names = [layer.name for layer in explained.layers]
@@ -69,6 +74,8 @@ def test_by_another_batch_what_lies_between_the_kernels_is_expected_to_stay(expl
         return 1e-6 * operation.outputs[0].shape.num_elements()
 
     monkeypatch.setattr("tfperf.hardware.kernels.times.alone", by_numbers)
+    # Which kernels are small is decided by how long they took; one that is small in one run only is no matter here
+    monkeypatch.setattr("tfperf.hardware.kernels.prediction.SMALL", 0.0)
     half, whole = explained_net(net, batch=(2, 4)).batches
     inside = {one.batch: whole.disturbance * sum(layer.predicted for layer in one.layers) for one in (half, whole)}
     between = {call.way: call.between for call in whole.calls}["graph"]
@@ -76,6 +83,42 @@ def test_by_another_batch_what_lies_between_the_kernels_is_expected_to_stay(expl
     assert change.what == "batch 2 in place of 4, as a graph"
     assert 0.4 < inside[2] / inside[4] < 0.6
     assert change.expected == pytest.approx((between + inside[2]) / (between + inside[4]))
+
+
+@pytest.mark.parametrize(("stage", "left"), [("alone", "batch 64"), ("intervening.compare", "the test")])
+def test_ctrl_c_gives_what_is_known(explained_net, net, monkeypatch, stage, left):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    place = "tfperf.hardware.kernels.times.alone" if stage == "alone" else f"tfperf.explaining.{stage}"
+    monkeypatch.setattr(place, interrupt)
+    found = explained_net(net, batch=(1, 2))
+    assert [one.batch for one in found.batches] == [1]
+    (explained,) = found.batches
+    assert explained.verdicts[1].startswith("graph: ")
+    assert explained.interventions == ()
+    (doubt,) = (doubt for doubt in found.doubts if doubt.name == "left out")
+    assert doubt.words.startswith("interrupted: left out ")
+    assert left in doubt.words
+
+
+def test_ctrl_c_before_anything_is_known_ends_it(explained_net, net, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfperf.explaining.examining.compare", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        explained_net(net)
+
+
+def test_what_there_is_no_time_for_is_left_out_and_named(explained_net, net):
+    found = explained_net(net, limit=0.5)
+    (explained,) = found.batches
+    assert [call.way for call in explained.calls] == ["eager", "graph"]
+    assert not explained.xla.compiled
+    assert "for lack of time" in explained.xla.reason
+    (doubt,) = (doubt for doubt in found.doubts if doubt.name == "left out")
+    assert doubt.words.startswith("the time limit was too short: left out batch 64")
 
 
 def test_what_is_suggested_can_be_tried(explained_net, net):

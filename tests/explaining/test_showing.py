@@ -10,9 +10,9 @@ from tfperf.errors import ResultFileError
 from tfperf.explaining.explanation import Technique
 from tfperf.explaining.page import check_page_path, write_page
 from tfperf.explaining.section import ceilings, points, section
-from tfperf.explaining.showing import layer_rows, layer_table, lines
+from tfperf.explaining.showing import advice_lines, doubt_lines, layer_rows, layer_table
 from tfperf.explaining.words import traces_words, verdicts
-from tfperf.measure import Ratio, Verdict
+from tfperf.measure import Doubt, Ratio, Verdict
 
 HOSTILE = '</th><script>alert("1")</script>[red]$x_1$&amp;'
 
@@ -45,8 +45,8 @@ def test_the_words_have_their_numbers(explanation, explained):
     found = explained()
     told = list(verdicts(found, explanation().roofs))
     assert told[0] == (
-        "graph: 100 us a call, 90 us predicted, overhead-bound, it waits for calls and the start of kernels, not for "
-        "their work (compute 5%, bandwidth 2%, overhead 93%; 90 us of it between 3 kernels)"
+        "graph: 100 us a call (90 us predicted), overhead-bound: it waits for calls and the start of kernels, not for "
+        "their work. Compute 5%, bandwidth 2%, overhead 93%; 90 us pass outside its 3 kernels."
     )
     assert told[1] == (
         "dense: 80% of the kernels' time, compute-bound: 2 FLOPs for each byte, 0.5 GFLOP/s and 0.25 GB/s, "
@@ -58,22 +58,32 @@ def test_the_words_have_their_numbers(explanation, explained):
 def test_lines_tell_gains_predicted_and_measured(explanation, explained):
     ratio = Ratio(baseline="graph", candidate="XLA", estimate=2.5, low=2.4, high=2.6, verdict=Verdict.FASTER)
     technique = Technique(
-        recipe="operator_fusion", way="XLA", against="graph", words="because", before=3e-3, predicted=1e-3,
+        recipe="operator_fusion", way="XLA", against="graph", words="Because.", before=3e-3, predicted=1e-3,
         measured=ratio,
     )  # fmt: skip
     found = explained(techniques=(technique,))
-    told = list(lines(explanation(batches=(found,)), found))
+    told = list(advice_lines(explanation(batches=(found,)), found))
     assert (
-        "would help: operator_fusion: 3x predicted, measured 2.5x [2.4, 2.6] (3 ms a call graph, 1 ms XLA): because"
-        in told
-    )
-    assert any(line.startswith("XLA compiles it: 4 kernels, 2 of them fusions, of 9 operations") for line in told)
-    assert told[-1].startswith("a tf.function of it was traced 1 time for 1 batch size: once for each")
+        "would help: operator_fusion: 3x predicted, 2.5x [2.4, 2.6] measured, from 3 ms a call (graph) to 1 ms (XLA). "
+        "Because."
+    ) in told
+    assert any(line.startswith("XLA compiles 9 operations into 4 kernels, 2 of them fusions") for line in told)
+    assert told[-1] == "tf.function traced it 1 time for 1 batch size, once for each shape, as it should be"
+
+
+def test_doubts_of_a_kind_are_one_line_that_is_cut(explanation):
+    unknown = Doubt(name="vague", words="the median is known to 62.9% only", advice="raise the limit " + "more " * 30)
+    vague = unknown.model_copy(update={"words": "the median is known to 31.6% only"})
+    screen = io.StringIO()
+    Console(file=screen, width=80, highlight=False).print(doubt_lines(explanation(doubts=(unknown, vague))))
+    (line,) = screen.getvalue().splitlines()
+    assert line.startswith("doubt: vague: raise the limit")
+    assert len(line) <= 80
 
 
 def test_traces_of_several_batches(explanation, explained):
     batches = (explained(), explained(batch=64))
-    assert "2 times for 2 batch sizes: once for each, as" in traces_words(explanation(batches=batches, traces=2))
+    assert "2 times for 2 batch sizes, once for each" in traces_words(explanation(batches=batches, traces=2))
     assert traces_words(explanation(batches=batches, traces=5)).endswith("more often than needed")
 
 

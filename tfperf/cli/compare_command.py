@@ -22,7 +22,10 @@ def register(app: typer.Typer) -> None:
             str, typer.Option(help="The slowdown that still counts as no regression: 2% or 0.02.")
         ] = "2%",
     ) -> None:
-        """Say whether it has become slower: exits 0 if not, 1 if so, 2 on bad input, 3 if it is too noisy to say."""
+        """Compare two result files: has anything become slower?
+
+        Exits with 0 for no regression, 1 for a regression, 2 for bad input, and 3 when it is too noisy to say.
+        """
         allowed = parse_share(threshold)
         from rich.console import Console
 

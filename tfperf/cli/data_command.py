@@ -14,7 +14,10 @@ def register(app: typer.Typer) -> None:
     def data(
         name: Annotated[str, typer.Argument(help="The data set: mnist, fashion_mnist or digits.")] = "fashion_mnist",
     ) -> None:
-        """Obtain a data set and say where it is: from the Keras cache, a Debian package, or the internet."""
+        """Find or fetch a data set, and say where it is.
+
+        It comes from the Keras cache, from a Debian package, or from the internet.
+        """
         from tfperf.data import NAMES, obtain
 
         if name not in NAMES:

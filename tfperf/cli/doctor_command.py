@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-        """Look at the whole machine, and say how to mend what is missing.
+        """Check this machine, and say how to mend what is missing.
 
         Python, packages, TensorFlow, GPUs, CPU, memory and disk, engines, Horovod, Spark, data. Exits 0 if what
         tfperf needs is there and works, 1 if not; what is optional is a note. Downloads and changes nothing.

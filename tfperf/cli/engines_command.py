@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
     ) -> None:
-        """Run a net with every engine there is, in turns: how fast, how large, and with the same answers?"""
+        """Run a net in every engine; compare speed, size and outputs."""
         load_tensorflow()
         from rich.console import Console
 

@@ -12,7 +12,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command()
     def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-        """Show the machine and the software that a measurement made here would name."""
+        """Show this machine and its software, as result files do."""
         from rich.console import Console
 
         from tfperf.measure.environment import Environment

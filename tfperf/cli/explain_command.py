@@ -47,7 +47,11 @@ def register(app: typer.Typer) -> None:
         plot: Annotated[Path | None, typer.Option(metavar="FILE", help="The roofline: .svg or .png.")] = None,
         report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the page there: .html.")] = None,
     ) -> None:
-        """Say what a model waits for: compute, bandwidth or overhead; and what would help, by how much."""
+        """Say what a model waits for, and what would help.
+
+        A model waits for compute, for memory bandwidth, or for overhead: what is neither. Ctrl-C ends the measuring
+        and shows what is known so far.
+        """
         from tfperf.cli.quantities import batch_sizes
         from tfperf.cli.words import error_words
         from tfperf.files import why_not_writable
@@ -64,7 +68,7 @@ def register(app: typer.Typer) -> None:
         from tfperf.explaining.explaining import explain as look
         from tfperf.explaining.page import check_page_path, write_page
         from tfperf.explaining.section import ceilings, points
-        from tfperf.explaining.showing import layer_table, lines
+        from tfperf.explaining.showing import advice_lines, doubt_lines, layer_table
         from tfperf.measure.results import write_result
         from tfperf.report.roofline_plot import check_plot_path, write_roofline
 
@@ -93,11 +97,14 @@ def register(app: typer.Typer) -> None:
         console = Console(highlight=False)
         for explained in explanation.batches:
             console.rule(f"{escape_unprintable(explanation.model)}, batch {explained.batch}")
-            console.print(layer_table(explained))
-            for line in lines(explanation, explained):
+            for line in explained.verdicts:
                 console.print(f"- {line}", markup=False)
-        for doubt in explanation.doubts:
-            console.print(f"doubt: {doubt}", markup=False)
+            console.print()
+            console.print(layer_table(explained))
+            console.print()
+            for line in advice_lines(explanation, explained):
+                console.print(f"- {line}", markup=False)
+        console.print(doubt_lines(explanation))
         name = escape_unprintable(explanation.model).replace("/", "_")
         target = json or Path("results", f"explain_{name}.json")
         write_result(target, explanation)

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         warm_up: Annotated[str, typer.Option(metavar="SIZES", help="Batch sizes of the warm-up requests.")] = "1",
         seed: Annotated[int, typer.Option(min=0, help="Seed of the weights of a net by name.")] = 0,
     ) -> None:
-        """Write a net as a SavedModel that TensorFlow Serving and other loaders take."""
+        """Write a net as a SavedModel, for TensorFlow Serving and others."""
         load_tensorflow()
         from tfperf.cli.words import error_words, whole_numbers
         from tfperf.exports import export as write

@@ -28,7 +28,10 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
     ) -> None:
-        """Measure what this machine can give: arithmetic, memory, calls, disk, loopback; and the latency ladder."""
+        """Measure what this machine can give.
+
+        That is its arithmetic, memory, calls, disk, loopback network, and the latency of each kind of memory.
+        """
         from tfperf.cli.words import whole_numbers
         from tfperf.files import why_not_writable
         from tfperf.report.roofline_plot import check_plot_path

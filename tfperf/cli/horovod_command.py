@@ -14,9 +14,7 @@ FAILED = 1
 CONTROLLERS = ("gloo", "mpi")
 """What ranks can find each other and agree with, and what reduces tensors of the CPU."""
 
-_horovod = typer.Typer(
-    help="Build and install Horovod for this TensorFlow, and prove that it works.", rich_markup_mode=None
-)
+_horovod = typer.Typer(help="Build Horovod for this TensorFlow, install it, and check it.", rich_markup_mode=None)
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +37,7 @@ def install(
         int | None, typer.Option(min=1, help="How many files to compile at once; default: one a core.")
     ] = None,
 ) -> None:
-    """Build Horovod 0.28.1 against the installed TensorFlow and install it; the wheel is kept for the next time.
+    """Build Horovod 0.28.1 for this TensorFlow, and install it.
 
     Takes about 2 minutes on 2 cores, from the cache a few seconds. CXX, CXXFLAGS, LDFLAGS and Horovod's own
     HOROVOD_... build variables are heeded; PIP_CONSTRAINT too.
@@ -63,7 +61,7 @@ def install(
 
 @_horovod.command()
 def check() -> None:
-    """Say what the installed Horovod was built with, and let two ranks sum a tensor."""
+    """Check the installed Horovod: two ranks sum a tensor."""
     from tfperf.errors import HorovodError
     from tfperf.parallel.horovod_build import allreduce_on_two_ranks, installed
 

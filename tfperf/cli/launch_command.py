@@ -65,10 +65,11 @@ def register(app: typer.Typer) -> None:
         ] = None,
         verbose: Annotated[bool, typer.Option("--verbose", help="Print what is started, and hide nothing.")] = False,
     ) -> None:
-        """Run several ranks of a Horovod script: `tfperf launch -np 4 python train.py --epochs 3`.
+        """Run a Horovod script in several ranks.
 
-        As `horovodrun`, which works too, but: ranks on this machine listen on loopback only and share its cores;
-        ranks that wait in vain are ended; and all ranks, with all that they started, end when one fails or this does.
+        `tfperf launch -np 4 python train.py --epochs 3` does what `horovodrun` does, and more: ranks on this machine
+        listen on loopback only and share its cores. If a rank fails, waits too long for the others, or this command
+        ends, all ranks end, with every process that they started.
         """
         from tfperf.parallel.launch import Job, parse_hosts, read_hostfile
         from tfperf.parallel.launch import launch as run

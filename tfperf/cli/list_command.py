@@ -10,7 +10,7 @@ def register(app: typer.Typer) -> None:
 
     @app.command("list")
     def list_recipes() -> None:
-        """List the recipes: the question each answers, what it needs, how long it takes."""
+        """List the recipes: question, needs, time."""
         from rich.console import Console
         from rich.markup import escape
         from rich.table import Table

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(help="The report to write: .html, .md or .csv.", show_default="RESULT.html", metavar="FILE"),
         ] = None,
     ) -> None:
-        """Show what a search found: one HTML file that needs no network, or Markdown, or CSV."""
+        """Make a report of a tuning: HTML in one file, Markdown or CSV."""
         from tfperf.measure.results import read_document
         from tfperf.measure.words import escape_unprintable
         from tfperf.report.page import check_report_path, write_report

@@ -26,11 +26,13 @@ def register(app: typer.Typer) -> None:
         options_metavar="",
     )
     def run(context: typer.Context) -> None:
-        """Run recipes, each in a fresh process: `tfperf run NAME [NAME ...] [FLAG ...]`, or `tfperf run --all`.
+        """Run recipes, each in a fresh process.
 
-        The flags go to each of the recipes; `tfperf run NAME --help` shows them. `tfperf list` shows the names.
-        With --all every recipe prints into a log, and has a row in one table at the end; what needs something that is
-        not here is skipped.
+        `tfperf run NAME [NAME ...] [FLAG ...]` gives the flags to each of the recipes; `tfperf run NAME --help` shows
+        them, `tfperf list` the names.
+
+        `tfperf run --all` runs every recipe. Each prints into a log and has a row in the table at the end. Recipes
+        that lack a package or their data are skipped.
         """
         signal.signal(signal.SIGTERM, _exit_on_signal)
         arguments = context.args

@@ -37,6 +37,10 @@ class Steps:
         words = f"{self._step}: known to {progress.half_width:.1%}, at most {left:.0f} s more"
         self._bar.update(self._task, description=words)
 
+    def know(self, sentence: str) -> None:
+        """Print what is known already, above the step."""
+        self._console.print(f"so far: {sentence}", markup=False)
+
     def __enter__(self) -> Self:
         """Show it from now on, on a terminal."""
         if self._console.is_terminal:

@@ -92,7 +92,7 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--fresh", help="Start anew, even if an earlier search was stopped.")
         ] = False,
     ) -> None:
-        """Find the fastest correct way to run a model on this machine, with the proof and the files."""
+        """Find the fastest correct way to run a model on this machine."""
         load_tensorflow()
         from tfperf.cli.quantities import batch_sizes, byte_count, duration, share
         from tfperf.cli.tune_display import Display

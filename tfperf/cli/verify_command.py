@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     def verify(
         folder: Annotated[Path, typer.Argument(help="The folder of a version, or of a net for its newest version.")],
     ) -> None:
-        """Check that an export is what was written, and still answers what it answered."""
+        """Check that an export is whole and gives the same outputs."""
         load_tensorflow()
         from tfperf.exports import verify as check
 

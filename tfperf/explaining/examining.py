@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from tfperf.explaining.budget import Budget
 from tfperf.explaining.explanation import CallTime, Layer
 from tfperf.hardware.counting.layers import OUTSIDE, layer_of
 from tfperf.hardware.counting.work import Work
@@ -21,6 +22,9 @@ __all__ = ["Examined", "Kernel", "call_seconds", "examine", "kernel_seconds", "k
 
 EAGER_RUNS = 10
 """Traced runs of the operations as they are written: of these only the sum is told."""
+
+FIRST_SHARE = 0.35
+"""Share of the time after which no more kernels are measured for the net as it is."""
 
 
 class Kernel(NamedTuple):
@@ -58,36 +62,55 @@ def examine(
     prediction: Prediction,
     *,
     eager: Callable[..., Any] | None,
+    budget: Budget | None = None,
     time_limit: float = 10.0,
     on_progress: Callable[[Progress], None] | None = None,
+    on_first: Callable[[Examined], None] | None = None,
 ) -> Examined:
     """Call a function eagerly and as a graph, and look into the graph.
 
     Args:
         graph: a `tf.function` of tensors by position.
+        arrays: its inputs.
+        prediction: what this machine gives.
         eager: what is called eagerly; None: it cannot be.
+        budget: of the time for kernels alone; None: there is no limit.
         time_limit: seconds for the calls, side by side.
+        on_progress: is told how far the calls are.
+        on_first: is given what is known before the kernels are measured alone; their costs are the roofline's.
 
     Raises:
         HardwareError: it uses something other than variables, as a lookup table.
     """
     tensors = [tf.constant(array) for array in arrays]
     concrete = graph.get_concrete_function(*tensors)
+    budget = budget or Budget()
     with Traced(concrete, arrays) as traced:
-        seen = [traced.operations()]
-        # In turns with the kernels by themselves: a machine that is slower for some seconds is so for both
-        prediction.learn(seen[0], meanwhile=lambda: seen.append(traced.operations()))
-        tracing_cost = traced.tracing_cost()
+        traces = [traced.operations()]
         comparison, measured = _measured_calls(graph, eager, tensors, time_limit, on_progress)
-        seen.append(traced.operations())
-        kernels = kernels_of(_undisturbed(seen, beside_calls=seen[-2:]), prediction)
-    disturbance = _disturbance(kernels)
-    calls = [_call_time("graph", measured["graph"], kernels, call_seconds(kernels, prediction) * disturbance)]
-    if "eager" in measured:
-        with Traced(concrete, arrays, rewritten=False) as traced:
-            written = kernels_of(traced.operations(EAGER_RUNS), prediction, by_kernels=False)
-        calls.insert(0, _call_time("eager", measured["eager"], written, None))
-    return Examined(tuple(calls), comparison, kernels, tracing_cost, disturbance)
+        traces.append(traced.operations())
+        beside_calls, tracing_cost = traces[-2:], traced.tracing_cost()
+        written: tuple[Kernel, ...] = ()
+        if eager is not None:
+            with Traced(concrete, arrays, rewritten=False) as as_written:
+                written = kernels_of(as_written.operations(EAGER_RUNS), prediction, by_kernels=False)
+
+        def examined(by_kernels: bool) -> Examined:
+            kernels = kernels_of(_undisturbed(traces, beside_calls), prediction, by_kernels)
+            disturbance = _disturbance(kernels)
+            predicted = call_seconds(kernels, prediction) * disturbance
+            calls = [_call_time("eager", measured["eager"], written, None)] if eager is not None else []
+            calls.append(_call_time("graph", measured["graph"], kernels, predicted))
+            return Examined(tuple(calls), comparison, kernels, tracing_cost, disturbance)
+
+        if on_first is not None:
+            on_first(examined(by_kernels=False))
+        prediction.times.until = budget.until(FIRST_SHARE)
+        # In turns with the kernels alone: a machine that is slower for some seconds is so for both
+        with budget.until_interrupted():
+            prediction.learn(traces[0], meanwhile=lambda: traces.append(traced.operations()))
+        prediction.times.until = min(prediction.times.until, budget.until(FIRST_SHARE))
+        return examined(by_kernels=True)
 
 
 def _measured_calls(

@@ -1,7 +1,6 @@
 """From a model to what it waits for: `tfperf.explain`."""
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,15 +8,16 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfperf.errors import HardwareError
+from tfperf.explaining.budget import Budget
 from tfperf.explaining.compiled import not_asked, xla_of
 from tfperf.explaining.examining import Examined, Kernel, examine, kernel_seconds, kernels_of, layers_of
-from tfperf.explaining.explanation import Explained, Explanation, Intervention
+from tfperf.explaining.explanation import Explained, Explanation, Intervention, Xla
 from tfperf.explaining.intervening import intervene, judged
 from tfperf.explaining.machine import ceilings_for, doubts_about, roofs_of, use_threads
 from tfperf.explaining.subject import Subject, read_subject
 from tfperf.explaining.suggesting import Elsewhere, suggestions
 from tfperf.explaining.trying import try_out
-from tfperf.explaining.words import verdicts
+from tfperf.explaining.words import call_words, verdicts
 from tfperf.hardware.ceilings import Ceilings
 from tfperf.hardware.counting.graph_work import graph_work
 from tfperf.hardware.counting.tracing import forward_pass
@@ -35,32 +35,13 @@ LARGER = 64
 TIME_LIMIT = 5.0
 """Seconds for each comparison of a few ways."""
 
-FIRST_SHARE = 0.35
-"""Share of that time after which no more kernels are measured for the net as it is."""
-
 RUNS_ELSEWHERE = 8
 """Runs of a net at another batch size or precision: traced, and its large kernels alone."""
 
 SECONDS_TO_COMPILE = 0.02
 """What XLA may take for each operation of a net: twice what EfficientNetB0 took on 2 busy cores."""
 
-NO_TIME = "the time was up before XLA was asked"
-
-
-class Budget:
-    """The seconds that an explanation may take, shared among its stages."""
-
-    def __init__(self, seconds: float) -> None:
-        """Begin now."""
-        self._began, self.seconds = time.monotonic(), seconds
-
-    def until(self, share: float) -> float:
-        """Give the time (`time.monotonic`) at which this share of it is used up."""
-        return self._began + share * self.seconds
-
-    def has(self, seconds: float) -> bool:
-        """Tell whether so many seconds are left, with a tenth of the whole in reserve."""
-        return time.monotonic() + seconds < self.until(0.9)
+NOT_ASKED = "it was not asked, for lack of time"
 
 
 class Watcher(Protocol):
@@ -72,6 +53,9 @@ class Watcher(Protocol):
     def show(self, progress: Progress) -> None:
         """A measurement goes on."""
 
+    def know(self, sentence: str) -> None:
+        """Something is known already that later stages only refine."""
+
 
 class _Nobody:
     """Is told, and does nothing."""
@@ -81,6 +65,9 @@ class _Nobody:
 
     def show(self, progress: Progress) -> None:
         """A measurement goes on."""
+
+    def know(self, sentence: str) -> None:
+        """Something is known already that later stages only refine."""
 
 
 def explain(
@@ -114,8 +101,10 @@ def explain(
         ceilings: of this machine; None: those that are kept, or else measured now, which takes a minute.
         cache: folder of what is kept of this machine; None: tfperf's own.
         time_limit: seconds for each comparison.
-        limit: seconds for all of it once the machine is known; what does not fit is left out, and said so.
-        watcher: is told how far it is.
+        limit: seconds for all of it once the machine is known; what does not fit is left out, and a doubt says so.
+        watcher: is told how far it is, and what is known before the end.
+
+    Ctrl-C ends the measuring and gives what is known so far; before the first calls are measured it ends everything.
 
     Raises:
         ExportError: there is no such model, or it cannot be traced.
@@ -134,13 +123,20 @@ def explain(
     times = KernelTimes(used, cache, tell=tell.begin, fresh=fresh)
     prediction = Prediction(known, times)
     graph = tf.function(subject.function)
+    results: list[Explained] = []
+    budgets: list[Budget] = []
     try:
-        found = []
         for size in batches:
-            budget = Budget(limit / len(batches))
-            found.append(_explained(subject, graph, size, prediction, try_techniques, time_limit, tell, budget))
+            budgets.append(Budget(limit / len(batches)))
+            results.append(_explained(subject, graph, size, prediction, try_techniques, time_limit, tell, budgets[-1]))
+            if budgets[-1].interrupted:
+                break
+    except KeyboardInterrupt:
+        if not results:  # nothing is known yet
+            raise
     finally:
         times.keep()
+    doubts = [doubt for budget in budgets for doubt in budget.doubts]
     return Explanation(
         model=subject.servable.name,
         opened_as=model if isinstance(model, str) else f"keras.Model {subject.servable.name}",
@@ -148,9 +144,9 @@ def explain(
         threads=used,
         environment=Environment.here(),
         roofs=roofs_of(known, used),
-        batches=tuple(found),
+        batches=tuple(results),
         traces=graph.experimental_get_tracing_count(),
-        doubts=doubts_about(known, times, found),
+        doubts=(*doubts, *doubts_about(known, times, results)),
     )
 
 
@@ -164,21 +160,40 @@ def _explained(
     tell: Watcher,
     budget: Budget,
 ) -> Explained:
-    tell.begin(f"batch {batch}: eager, graph, and each kernel")
-    prediction.times.until = budget.until(FIRST_SHARE)
+    """Explain the model at a batch size: its calls and kernels first, then what there is time for."""
+
+    def know(first: Examined) -> None:
+        for call in first.calls:
+            tell.know(call_words(call))
+        tell.begin(f"batch {batch}: the kernels alone")
+
+    tell.begin(f"batch {batch}: eager and graph")
     arrays = subject.servable.signature.random_inputs(batch)
-    examined = examine(graph, arrays, prediction, eager=subject.eager, time_limit=time_limit, on_progress=tell.show)
+    examined = examine(
+        graph, arrays, prediction, eager=subject.eager, budget=budget, time_limit=time_limit,
+        on_progress=tell.show, on_first=know,
+    )  # fmt: skip
     works = _works(graph, arrays, examined.kernels)
     call = next(one.seconds for one in examined.calls if one.way == "graph")
+
     prediction.times.until = budget.until(0.5)
     tell.begin(f"batch {batch}: what would help")
-    fits = batch < LARGER and budget.has(RUNS_ELSEWHERE * call * LARGER / batch)
-    larger = _elsewhere(subject.function, subject, LARGER, prediction, f"batch {LARGER}") if fits else None
-    half = _in_half(subject, batch, prediction) if budget.has(RUNS_ELSEWHERE * call) else None
+    larger, half = None, None
+    if batch < LARGER:
+        runs = RUNS_ELSEWHERE * call * LARGER / batch
+        larger = budget.run(f"batch {LARGER}", runs, lambda: _at_batch(subject, LARGER, prediction), None)
+    if _computes_in_half(subject, prediction):
+        half = budget.run("bfloat16", RUNS_ELSEWHERE * call, lambda: _in_half(subject, batch, prediction), None)
     tell.begin(f"batch {batch}: what XLA makes of it")
     compiling = SECONDS_TO_COMPILE * len(works)  # XLA cannot be stopped while it compiles
-    asked = xla_of(subject.function, arrays, works) if budget.has(compiling) else (not_asked(works, NO_TIME), ())
-    xla, xla_kernels = asked
+    without: tuple[Xla, tuple[Work, ...]] = (not_asked(works, NOT_ASKED), ())
+    xla, xla_kernels = budget.run("XLA", compiling, lambda: xla_of(subject.function, arrays, works), without)
+    tell.begin(f"batch {batch}: does the time move as it should?")
+    prediction.times.until = budget.until(0.9)
+    interventions: list[Intervention] = budget.run(
+        "the test of what they wait for", 2 * time_limit,
+        lambda: _interventions(subject, graph, examined, batch, prediction, time_limit, tell), [],
+    )  # fmt: skip
     whole = Work.sum("net", works)
     explained = Explained(
         batch=batch,
@@ -193,17 +208,18 @@ def _explained(
         techniques=suggestions(
             examined, batch, prediction, xla, xla_kernels, larger, half, deployable=not subject.training
         ),
+        interventions=tuple(interventions),
     )
-    if budget.has(2 * time_limit):
-        tell.begin(f"batch {batch}: does the time move as it should?")
-        prediction.times.until = budget.until(0.9)
-        changes = _interventions(subject, graph, examined, batch, prediction, time_limit, tell)
-        explained = explained.model_copy(update={"interventions": tuple(changes)})
     if try_techniques:
         tell.begin(f"batch {batch}: trying what would help")
-        explained = try_out(
-            explained, subject.servable, subject.function, subject.eager, time_limit, on_progress=tell.show
-        )
+        plain = explained
+        explained = budget.run(
+            "the trial of what would help", time_limit,
+            lambda: try_out(
+                plain, subject.servable, subject.function, subject.eager, time_limit, on_progress=tell.show
+            ),
+            explained,
+        )  # fmt: skip
     return explained.model_copy(
         update={"verdicts": tuple(verdicts(explained, roofs_of(prediction.ceilings, prediction.threads)))}
     )
@@ -227,11 +243,19 @@ def _elsewhere(
         return Elsewhere(way, kernels_of(traced.operations(runs=1), prediction), batch)
 
 
-def _in_half(subject: Subject, batch: int, prediction: Prediction) -> Elsewhere | None:
-    """In bfloat16; None: this machine has no products in it, or it is no forward pass of a Keras net."""
+def _at_batch(subject: Subject, batch: int, prediction: Prediction) -> Elsewhere | None:
+    """The kernels at another batch size."""
+    return _elsewhere(subject.function, subject, batch, prediction, f"batch {batch}")
+
+
+def _computes_in_half(subject: Subject, prediction: Prediction) -> bool:
+    """Whether it is the forward pass of a Keras net, on a machine whose products in bfloat16 were measured."""
     measured = {one.dtype for one in prediction.ceilings.products if one.threads == prediction.threads}
-    if subject.servable.net is None or subject.training or "bfloat16" not in measured:
-        return None
+    return subject.servable.net is not None and not subject.training and "bfloat16" in measured
+
+
+def _in_half(subject: Subject, batch: int, prediction: Prediction) -> Elsewhere | None:
+    """The kernels in bfloat16."""
     half = forward_pass(subject.servable.variant("bfloat16"))
     return _elsewhere(half, subject, batch, prediction, "bfloat16")
 

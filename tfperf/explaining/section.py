@@ -3,7 +3,7 @@
 from markupsafe import Markup
 
 from tfperf.explaining.explanation import Explained, Explanation
-from tfperf.explaining.showing import COLUMNS, layer_rows, lines
+from tfperf.explaining.showing import COLUMNS, advice_lines, layer_rows
 from tfperf.measure.words import escape_unprintable
 from tfperf.report.page import Section
 from tfperf.report.roofline_plot import Ceiling, Point, roofline_plot
@@ -27,7 +27,8 @@ def _part(explanation: Explanation, explained: Explained) -> Markup:
     """One batch size."""
     picture = roofline_plot(points(explained), ceilings(explanation), f"roofline_{explained.batch}")
     told = Markup("\n").join(
-        Markup("<li><bdi>{}</bdi></li>").format(_line(one)) for one in lines(explanation, explained)
+        Markup("<li><bdi>{}</bdi></li>").format(_line(one))
+        for one in (*explained.verdicts, *advice_lines(explanation, explained))
     )
     head = Markup("").join(Markup('<th scope="col">{}</th>').format(column) for column in COLUMNS)
     rows = Markup("\n").join(

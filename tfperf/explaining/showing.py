@@ -8,9 +8,9 @@ from rich.markup import escape
 from tfperf.explaining.explanation import Explained, Explanation, Layer
 from tfperf.explaining.words import prediction_words, technique_words, traces_words, xla_words
 from tfperf.measure.words import format_bytes, format_seconds
-from tfperf.report.tables import bare_table, with_notes
+from tfperf.report.tables import bare_table, each_kind_once, remarks, with_notes
 
-__all__ = ["layer_rows", "layer_table", "lines"]
+__all__ = ["advice_lines", "doubt_lines", "layer_rows", "layer_table"]
 
 COLUMNS = ("layer", "FLOPs", "bytes", "kernels", "measured", "predicted", "at best", "share", "bound by")
 
@@ -73,9 +73,8 @@ def layer_table(explained: Explained) -> Group:
     return with_notes(table, [prediction_words(explained)], [])
 
 
-def lines(explanation: Explanation, explained: Explained) -> Iterator[str]:
-    """What the figures at one batch size mean: verdicts, what would help, what was changed to see, XLA."""
-    yield from explained.verdicts
+def advice_lines(explanation: Explanation, explained: Explained) -> Iterator[str]:
+    """What would help, what was changed to test the verdicts, and what XLA and tf.function make of the model."""
     for technique in explained.techniques:
         yield f"would help: {technique_words(technique)}"
     if not explained.techniques:
@@ -85,3 +84,8 @@ def lines(explanation: Explanation, explained: Explained) -> Iterator[str]:
     yield xla_words(explained.xla)
     if explained is explanation.batches[-1]:
         yield traces_words(explanation)
+
+
+def doubt_lines(explanation: Explanation) -> Group:
+    """The reasons to trust it less, one line for each kind, cut where the terminal ends."""
+    return Group(*remarks([], each_kind_once([("", doubt) for doubt in explanation.doubts])))

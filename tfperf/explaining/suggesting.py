@@ -56,8 +56,8 @@ def suggestions(
         found.append(
             Technique(
                 recipe="hybridize", way="graph", against="eager", before=eager.seconds, predicted=graph.predicted,
-                words=f"{eager.overhead_share:.0%} of an eager call lies between its kernels, in Python and in "
-                f"TensorFlow's dispatch; a graph has one call, and kernels that follow one another",
+                words=f"Outside its kernels, in Python and in TensorFlow's dispatch, an eager call spends "
+                f"{eager.overhead_share:.0%} of its time. A graph is one call.",
             )
         )  # fmt: skip
     found += _of_xla(graph.seconds, examined, prediction, xla, xla_kernels)
@@ -66,8 +66,7 @@ def suggestions(
             Technique(
                 recipe="mixed_precision", way=half.way, against="graph", before=graph.seconds,
                 predicted=examined.predicted(call_seconds(half.kernels, prediction)),
-                words="numbers of half the bytes, and products at the rate that the machine has for them; "
-                "what converts them costs, too",
+                words="Numbers have half the bytes, and products the rate of this type; casts cost something, too.",
             )
         )  # fmt: skip
     if larger is not None:
@@ -76,8 +75,8 @@ def suggestions(
             Technique(
                 recipe="batch_size_intensity", way=larger.way, against="graph", before=graph.seconds / batch,
                 predicted=examined.predicted(call_seconds(larger.kernels, prediction)) / larger.batch,
-                words=f"for each example: {format_bytes(weights)} of weights are read, and a call is paid, once for "
-                f"{larger.batch} examples in place of {batch}",
+                words=f"{format_bytes(weights)} of weights are read, and a call is paid for, once for {larger.batch} "
+                f"examples instead of {batch}.",
             )
         )  # fmt: skip
     if deployable:
@@ -101,8 +100,8 @@ def _of_xla(
     yield Technique(
         recipe="operator_fusion", way="XLA", against="graph", before=seconds,
         predicted=examined.predicted(prediction.ceilings.call("tf.function call") + products + moved),
-        words=f"XLA makes {xla.kernels} kernels of {xla.operations} operations, which move "
-        f"{format_bytes(xla.bytes_after)} in place of {format_bytes(xla.bytes_before)}",
+        words=f"XLA makes {xla.kernels} kernels of {xla.operations} operations. They move "
+        f"{format_bytes(xla.bytes_after)} instead of {format_bytes(xla.bytes_before)}.",
     )  # fmt: skip
 
 
@@ -117,13 +116,13 @@ def _of_engines(seconds: float, examined: Examined, prediction: Prediction) -> I
     )
     yield Technique(
         recipe="quantize_int8", way="int8", against="graph", before=seconds, predicted=max(seconds - saved, 1e-9),
-        words="products that wait for their weights read a quarter of the bytes",
+        words="Products that wait for their weights read a quarter of the bytes.",
     )  # fmt: skip
     left = inside + examined.predicted(prediction.ceilings.call("python call"))
     yield Technique(
         recipe="deploy_engines", way="another engine", against="graph", before=seconds, predicted=left,
-        words=f"at most: {format_seconds(max(0.0, seconds - inside))} of a call lie between TensorFlow's kernels, and "
-        "other engines have less; tfperf tune finds the fastest",
+        words=f"That is the most: a call spends {format_seconds(max(0.0, seconds - inside))} outside TensorFlow's "
+        "kernels, and other engines less. `tfperf tune` finds the fastest.",
     )  # fmt: skip
 
 

@@ -37,11 +37,12 @@ def verdicts(explained: Explained, roofs: Sequence[Roof]) -> Iterator[str]:
 def call_words(call: CallTime) -> str:
     """What a call is bound by, with the shares that say so."""
     parts = ", ".join(f"{bound} {call.spent.share(bound):.0%}" for bound in Bound)
-    between = f"{format_seconds(call.between)} of it between {call.kernels} kernels" if call.kernels else "no kernels"
-    expected = "" if call.predicted is None else f", {format_seconds(call.predicted)} predicted"
+    expected = "" if call.predicted is None else f" ({format_seconds(call.predicted)} predicted)"
+    kernels = f"{call.kernels} kernel{'s' * (call.kernels != 1)}"
+    between = f"{format_seconds(call.between)} pass outside its {kernels}" if call.kernels else "it has no kernels"
     return (
-        f"{call.way}: {format_seconds(call.seconds)} a call{expected}, {call.bound.adjective}, "
-        f"{REASONS[call.bound]} ({parts}; {between})"
+        f"{call.way}: {format_seconds(call.seconds)} a call{expected}, {call.bound.adjective}: {REASONS[call.bound]}. "
+        f"{parts[0].upper()}{parts[1:]}; {between}."
     )
 
 
@@ -69,42 +70,39 @@ def rate_words(layer: Layer) -> str:
 def prediction_words(explained: Explained) -> str:
     """How good the predictions of the layers' times are."""
     big = explained.big_layers
+    near = f"{explained.near} of {len(big)} layers above {BIG:.0%} of the kernels' time are predicted within {NEAR:.0%}"
+    if not big:
+        near = f"no layer takes more than {BIG:.0%} of the kernels' time"
     return (
-        f"{explained.near} of {len(big)} layers above {BIG:.0%} of the kernels' time are predicted within {NEAR:.0%}, "
-        "each kernel by itself, with its weights as far away as in the net; "
-        f"tracing makes a run {max(0.0, explained.tracing_cost):.0%} longer, "
-        "which is not in the times of calls and hardly in those of kernels"
+        f"{near[0].upper()}{near[1:]}. Predicted: each kernel alone, its weights as far away as in the net. At best: "
+        "what this machine's peak and bandwidth allow."
     )
 
 
 def technique_words(technique: Technique) -> str:
     """A technique with its gain: predicted, and measured where it was tried."""
     unit = "an example" if technique.way.startswith("batch ") else "a call"
-    tried = "" if technique.measured is None else f", measured {format_ratio(technique.measured.interval)}"
+    tried = "" if technique.measured is None else f", {format_ratio(technique.measured.interval)} measured"
     return (
-        f"{technique.recipe}: {plain_ratio(technique.gain)}x predicted{tried} "
-        f"({format_seconds(technique.before)} {unit} {technique.against}, {format_seconds(technique.predicted)} "
-        f"{technique.way}): {technique.words}"
+        f"{technique.recipe}: {plain_ratio(technique.gain)}x predicted{tried}, from {format_seconds(technique.before)} "
+        f"{unit} ({technique.against}) to {format_seconds(technique.predicted)} ({technique.way}). {technique.words}"
     )
 
 
 def xla_words(xla: Xla) -> str:
     """Whether XLA compiles it, and what it fuses."""
     if not xla.compiled:
-        return f"XLA compiled nothing: {xla.reason}"
+        return f"XLA: {xla.reason}"
     if xla.reason:
         return f"XLA compiles it, with {xla.fusions} fusions; its kernels cannot be counted: {xla.reason}"
     return (
-        f"XLA compiles it: {xla.kernels} kernels, {xla.fusions} of them fusions, of {xla.operations} operations; "
-        f"{format_bytes(xla.bytes_after)} are moved in place of {format_bytes(xla.bytes_before)}"
+        f"XLA compiles {xla.operations} operations into {xla.kernels} kernels, {xla.fusions} of them fusions; it moves "
+        f"{format_bytes(xla.bytes_after)} instead of {format_bytes(xla.bytes_before)}"
     )
 
 
 def traces_words(explanation: Explanation) -> str:
     """How often a function of it was traced."""
-    sizes = len(explanation.batches)
-    need = "more often than needed"
-    if explanation.traces == sizes:
-        need = "once for each, as each is a new shape, and never again while it was called"
-    times = f"{explanation.traces} time{'s' * (explanation.traces != 1)}"
-    return f"a tf.function of it was traced {times} for {sizes} batch size{'s' * (sizes != 1)}: {need}"
+    sizes, times = len(explanation.batches), explanation.traces
+    need = "once for each shape, as it should be" if times == sizes else "more often than needed"
+    return f"tf.function traced it {times} time{'s' * (times != 1)} for {sizes} batch size{'s' * (sizes != 1)}, {need}"

@@ -73,6 +73,8 @@ def test_turns_of_a_loop_are_counted():
     [
         ("_MklNativeFusedConv2D", "Conv2D"),
         ("_MklNativeConv2DWithBias", "Conv2D"),
+        ("_MklNativePadWithConv2D", "Conv2D"),
+        ("_MklNativePadWithFusedConv2D", "Conv2D"),
         ("_MklNativeConv2DBackpropFilterWithBias", "Conv2DBackpropFilter"),
         ("_FusedMatMul", "MatMul"),
         ("_MklMatMul", "MatMul"),

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 __all__ = ["Origin", "Ran", "Taken", "ran"]
 
-VARIANTS = re.compile(r"^_(?:Mkl(?:Native)?(?:Fused)?|Fused)(?=[A-Z])|WithBias$|(?<=Norm)Ex$")
+VARIANTS = re.compile(r"^_(?:Mkl(?:Native)?(?:PadWith)?(?:Fused)?|Fused)(?=[A-Z])|WithBias$|(?<=Norm)Ex$")
 """What TensorFlow and oneDNN put around the name of a kernel that does the same, and perhaps more."""
 
 NORMS = ("BatchNorm", "BatchNormV2", "BatchNormV3")

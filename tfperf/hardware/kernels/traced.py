@@ -56,7 +56,8 @@ class Traced:
         outside = {id(inner): outer for outer, inner in function.graph.captures}
         constants = {key: one.numpy() for key, one in outside.items() if one.dtype not in (tf.resource, tf.variant)}
         self._feeds: dict[Any, NDArray[Any]] = {}
-        first_values: list[tuple[Any, dict[Any, Any]]] = []
+        first_values: dict[Any, Any] = {}  # what takes a variable's first value -> the value
+        initializers: list[Any] = []
         into = {}  # name of a tensor that the function takes -> what takes its place
         given = iter(arrays)
         graph = tf.Graph()
@@ -73,7 +74,8 @@ class Traced:
                     place = tf.compat.v1.placeholder(value.dtype, value.shape)
                     variable = tf.compat.v1.get_variable(f"variable_{len(first_values)}", initializer=place)
                     into[tensor.name] = variable.handle
-                    first_values.append((variable.initializer, {place: value}))
+                    first_values[place] = value
+                    initializers.append(variable.initializer)
                 else:
                     raise HardwareError(f"expected a net that keeps variables only, it has {outside[key]}"[:300])
             answers = tf.import_graph_def(
@@ -85,8 +87,8 @@ class Traced:
             effects = [graph.get_operation_by_name(operation.name) for operation in function.graph.control_outputs]
         self._targets = [*(tensor.op for tensor in answers), *effects]
         self._session = Session(graph, rewritten=rewritten)
-        for initializer, value in first_values:
-            self._session.run([initializer], value)
+        if initializers:
+            self._session.run(initializers, first_values)  # all at once: each run of its own would prune the whole graph
 
     def __enter__(self) -> Self:
         """Ready to run."""
