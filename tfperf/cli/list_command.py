@@ -19,10 +19,11 @@ def register(app: typer.Typer) -> None:
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("recipe", no_wrap=True)
-        table.add_column("question, needs, time")
+        table.add_column("question")
         for name, path in catalog.list_recipes().items():
             about = header.read_header(path)
-            table.add_row(name, f"{escape(about.title)}\n[dim]{escape(about.needs)} {escape(about.time)}[/dim]")
+            details = f"Needs: {escape(about.needs)}\nTime: {escape(about.time)}"
+            table.add_row(name, f"{escape(about.title)}\n[dim]{details}[/dim]")
         console = Console(highlight=False)
         console.print(table)
         console.print(

@@ -94,7 +94,7 @@ def describe(header: Header) -> str:
         "Needs": header.needs,
         "Time": header.time,
         "Shows": ", ".join(header.shows),
-        "Try": "\n".join(f"- {one}" for one in header.tries),
+        "Try": "\n".join(f"- {one}" for one in header.tries) if len(header.tries) > 1 else header.tries[0],
         "Command": header.command,
     }
     width = min(shutil.get_terminal_size().columns, 120)
