@@ -40,7 +40,6 @@ QUICK_BATCH = 128
 
 def main(recipe: Recipe) -> None:
     """Count the intensity of growing batches, and measure what it does to time."""
-    tf.get_logger().setLevel("ERROR")  # each batch is traced for itself, which TensorFlow takes for retracing
     largest = min(recipe.flags.batch, QUICK_BATCH) if recipe.flags.quick else recipe.flags.batch
     batches = [2**power for power in range(largest.bit_length())]
     opened = recipe.open_model(batch=1)

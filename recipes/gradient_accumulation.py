@@ -62,7 +62,6 @@ def main(recipe: Recipe) -> None:
     """Take one gradient of a large batch in 1 to 16 parts."""
     if recipe.flags.batch % PARTS[0]:
         raise TfperfError(f"expected --batch to be a multiple of {PARTS[0]}. Received: --batch {recipe.flags.batch}")
-    tf.get_logger().setLevel("ERROR")  # each number of parts is traced once, which TensorFlow takes for retracing
     opened = recipe.open_model(batch=1)
     net = opened.net
     inputs, labels, loss_of = opened.training_batch(None, recipe.flags.batch)

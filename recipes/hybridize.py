@@ -112,7 +112,6 @@ def read_the_program(recipe: Recipe) -> None:
 
 def count_traces(recipe: Recipe) -> None:
     """Count the traces that new shapes and Python numbers cause, and how often Python code in a graph runs."""
-    tf.get_logger().setLevel("ERROR")  # TensorFlow warns of what is done here on purpose
     net, lines, rows = keras.Sequential([keras.Input([512]), keras.layers.Dense(2)]), [], []
     xs, numbers = [tf.random.normal([size, 512]) for size in range(1, 5)], [1.0, 2.0, 3.0, 4.0]
     scaled, spied = (lambda x, scale: net(x) * scale), tf.function(lambda x: lines.append("printed") or net(x))

@@ -55,7 +55,6 @@ WAYS = {"eager": lambda function: function, "graph": tf.function, "XLA": fused}
 
 def main(recipe: Recipe) -> None:
     """Fuse chains of pointwise operations, then look at what is fused in a net."""
-    tf.get_logger().setLevel("ERROR")  # each chain is traced for itself, which TensorFlow takes for retracing
     opened = recipe.open_model()
     if not opened.is_yours:
         fuse_chains(recipe)

@@ -43,7 +43,14 @@ def test_help_shows_the_header(capsys, monkeypatch):
         parse("--help")
     shown = capsys.readouterr().out
     assert exit_.value.code == 0
-    for words in ("Why?", "Source: 000, h", "Claim: a claim", "Holds not: nowhere", "Shows: f", "Try: --batch 2: slower."):
+    for words in (
+        "Why?",
+        "Source: 000, h",
+        "Claim: a claim",
+        "Holds not: nowhere",
+        "Shows: f",
+        "Try: --batch 2: slower.",
+    ):
         assert words in shown
     assert max(map(len, shown.splitlines())) <= 80
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,7 +93,8 @@ class Recipe:
         """
         gc.freeze()  # what libraries made stays; else each collection, and the end, would go through all of it
         self.console.rule(f"[bold]{escape(self.header.title)}")
-        self.console.print(f"Source: {self.header.source}. {self.header.claim}\n", markup=False)
+        logging.getLogger("tensorflow").setLevel(logging.ERROR)  # it warns of retracing, which recipes do on purpose
+        self.console.print(f"Source: {self.header.source}\nClaim: {self.header.claim}\n", markup=False)
         try:
             experiment(self)
             self._write()
@@ -115,7 +117,14 @@ class Recipe:
         from tfperf.cookbook.opened_model import open_for_recipe  # loads TensorFlow
 
         flags, size = self.flags, self.flags.batch if batch is None else batch
-        opened = open_for_recipe(flags.model, flags.inputs, size, flags.seed, own=self._own_model)
+        opened = open_for_recipe(
+            flags.model,
+            flags.inputs,
+            size,
+            flags.seed,
+            own=self._own_model,
+            say=lambda sentence: self.console.print(sentence, markup=False),
+        )
         if opened.is_yours:
             self.fact("model", flags.model)
             inputs = "; ".join(map(str, opened.servable.signature.inputs))
