@@ -3,326 +3,176 @@
 Source: none
 Claim: no source document mentions elastic training; Horovod's documentation says that it goes on when workers die,
     and takes up new ones.
-Expect: two workers train; one is killed, the other goes on alone, a third joins. A ledger with each batch once; the
-    weights of one process that trained over the same batches; the seconds that the death and the joining cost; and
-    what a commit costs, to choose how often. The three hosts are names of this machine.
+Expect: two workers train; one is killed, the other goes on alone, a third joins. Each batch counts once, and the
+    weights are those of one process; what the death, the joining and a commit cost. All hosts are this machine.
 Holds not: for a rank 0 that dies with the launcher's host: who launches must stay.
 Needs: TensorFlow; Horovod (tfperf horovod install); real images (tfperf data fashion_mnist).
 Time: about 1 minute on 2 cores; with --quick about 40 s.
-Shows: work
+Shows: elastic_state, my_part, train_elastically
 Try: --epochs 4: twice the batches, and the same seconds for the death and the joining.
 """
 
-import json
 import math
 import os
-import signal
-import subprocess
 import sys
-import tempfile
-import time
 from collections import Counter
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow warns of float64 once for each function
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import tfperf.parallel.horovod as hvd
-from tfperf import Flag, Recipe, TfperfError, check_agreement, compare, load
+from tfperf import Flag, Recipe, TfperfError, check_agreement
 from tfperf.data import NAMES
-from tfperf.measure.words import format_seconds
-
-BATCHES_PER_COMMIT = 10
-HOSTS = ("localhost", "127.0.0.1", "127.1")  # three names of this machine, three hosts to Horovod
-DEATH = 47  # the batch at which the worker on the second host is killed
-INVITATION = 60  # the batch at which the third host is added
-TOGETHER = 100  # batches to train at least once the third worker has joined
-RATE = 0.02  # of SGD with momentum. All workers together take one batch, so the rate is the same for any number
-TOLERANCE = 1e-9  # relative, of the weights: workers add up in another order, and all is computed in float64.
-# In float32 a net like this was 0.1 away from itself after 400 batches, as far as with some batches counted twice.
-NOTES = "MNIST_HVD_ELASTIC_NOTES"  # variable with the folder in which workers of this lesson note what they do
-DEADLINE = 240  # seconds for all that the workers do
-QUICK_IMAGES = (9600, 1000)  # train, test
+from tfperf.measure import format_seconds
+from tfperf.parallel.rehearsal import RehearsedWorker, rehearse
 
 
-def work(recipe: Recipe, data) -> None:
-    """What each worker does: train on its part of each batch, and go on when others die or join."""
-    hvd.init()
-    net, step = build(recipe, data, hvd.DistributedOptimizer(keras.optimizers.SGD(RATE, momentum=0.9)))
-    examples = shuffle(recipe, data)
-    lesson = Lesson(os.environ.get(NOTES))
-    batches = recipe.flags.epochs * len(data.train_images) // recipe.flags.batch
+def elastic_state(build, rate, loss, **progress):
+    """Put into one state what all workers share: the net, its optimizer, and how far training has come."""
+    hvd.init()  # before TensorFlow uses a GPU
+    net = build()
+    optimizer = keras.optimizers.SGD(rate, momentum=0.9)  # not times size: all workers together take one batch
+    net.compile(hvd.DistributedOptimizer(optimizer), loss)
+    return hvd.elastic.KerasState(net, **progress)
 
-    @hvd.elastic.run
-    def train(state) -> None:
-        """Called anew whenever workers have died or joined; where to go on is in the state."""
-        last = lesson.last_batch(state.batch, batches)
-        while state.batch < last:
-            lesson.play(state.batch)
-            mine = examples(state.batch)[hvd.rank() :: hvd.size()]
-            step(data.train_images[mine], data.train_labels[mine])
-            lesson.note(batch=state.batch, workers=hvd.size())
-            state.ledger.append((state.batch, hvd.size()))
+
+def my_part(order, batch, number):
+    """Take this worker's part of a batch that is the same however many workers share it."""
+    places = np.arange(number * batch, (number + 1) * batch) % len(order)  # after an epoch the order begins again
+    return order[places[hvd.rank() :: hvd.size()]]
+
+
+def train_elastically(state, train_on, batches_per_commit):
+    """Go on when workers die or join, and count each batch once."""
+
+    @hvd.elastic.run  # calls the function anew whenever workers have died or joined
+    def train(state):
+        while state.batch < state.batches:  # a counter outside of the state would not go back with the weights
+            train_on(state.batch)
             state.batch += 1
-            if state.batch % BATCHES_PER_COMMIT == 0:
-                state.commit()  # what comes after it is lost when a worker dies, and done again
-                lesson.note(committed=state.batch)
+            if state.batch % batches_per_commit == 0:
+                state.commit()  # a death loses what comes after it; that is done again
 
-    state = hvd.elastic.KerasState(net, batch=0, ledger=[])
     train(state)
-    if hvd.rank() == 0:  # perhaps another one than at the start
-        print(f"{len(state.ledger)} batches counted, by workers: {dict(Counter(n for _, n in state.ledger))}")
-        lesson.finish(state.ledger, net.get_weights())
+
+
+HOSTS = ("localhost", "127.0.0.1", "127.1")  # three names of this machine, three hosts to Horovod
+DEATH, JOINING = 47, 60  # batches at which the worker on the second host is killed, and the third host is added
+TOGETHER = 100  # batches to train once the third worker has joined
+BATCHES_PER_COMMIT, RATE = 10, 0.02
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True, dtype="float64")
+TOLERANCE = 1e-9  # relative, in float64: in float32 the order of adding up moves these weights as far as lost batches
 
 
 def main(recipe: Recipe) -> None:
-    """Be one of the workers; or start them, and recount."""
+    """Be one of the workers; or rehearse a death and a joining, and recount."""
     keras.config.set_floatx("float64")
-    data = load(recipe.flags.data)
-    if recipe.flags.quick:
-        data = data.take(min(QUICK_IMAGES[0], len(data.train_images)), min(QUICK_IMAGES[1], len(data.test_images)))
     if recipe.flags.batch % 6:
-        raise TfperfError(
-            "expected --batch to be a multiple of 6, to be shared by 1, 2 or 3 workers. "
-            f"Received: --batch {recipe.flags.batch}"
-        )
-    recipe.uses(data)
-    if os.environ.get("HOROVOD_ELASTIC") == "1":
-        work(recipe, data)
-        return
-    events, ledger, weights = run_workers(recipe)
-    check_count(recipe, data, ledger, weights, computed_twice(events))
-    tell_costs(recipe, events)
-    choose_commits(recipe, data)
-    recipe.plot(lambda figure: draw(figure, events))
-
-
-class Lesson:
-    """What a worker does for this lesson beside training, if it is given a folder: it takes notes, and plays fate."""
-
-    def __init__(self, folder: str | None) -> None:
-        """Open this worker's own file of notes."""
-        self.host = os.environ["HOROVOD_HOSTNAME"]
-        self.folder = Path(folder) if folder else None
-        self.notes = (self.folder / f"{self.host}.notes").open("a") if self.folder else None
-
-    def note(self, **what) -> None:
-        """Write down what was done and when, so that it outlives the worker."""
-        if self.notes:
-            print(json.dumps({"host": self.host, "time": time.monotonic()} | what), file=self.notes, flush=True)
-
-    def play(self, batch: int) -> None:
-        """Kill the worker on the second host; later add the third to those that the launcher finds."""
-        if self.folder and batch == DEATH and self.host == HOSTS[1]:
-            self.note(dies=batch)
-            os.kill(os.getpid(), signal.SIGKILL)
-        if self.folder and batch == INVITATION and hvd.size() == 1:
-            with (self.folder / "hosts").open("a") as file:
-                file.write(f"{HOSTS[2]}:1\n")
-
-    def last_batch(self, batch: int, batches: int) -> float:
-        """Where to end: not alone, as a net as small as this is trained before another process has started."""
-        if self.folder is None:
-            return batches
-        return math.inf if hvd.size() == 1 else max(batches, batch + TOGETHER)
-
-    def finish(self, ledger: list, weights: list) -> None:
-        """Write down what training came to."""
-        if self.folder:
-            (self.folder / "ledger.json").write_text(json.dumps(ledger))
-            np.savez(self.folder / "weights.npz", *weights)
-
-
-def build(recipe: Recipe, data, optimizer) -> tuple:
-    """A perceptron with this seed's first weights, compiled, and its training step."""
-    keras.utils.set_random_seed(recipe.flags.seed)
-    layers = [keras.layers.Flatten(), keras.layers.Dense(128, activation="relu"), keras.layers.Dense(data.num_classes)]
-    net = keras.Sequential([keras.Input(data.input_shape), *layers])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    net.compile(optimizer, loss, metrics=["accuracy"])
-    optimizer.build(net.trainable_variables)
-
-    @tf.function(reduce_retracing=True)  # a worker's part of the batch changes with the number of workers
-    def step(images, labels):  # uint8 (part, height, width, channels), int64 (part,)
-        with tf.GradientTape() as tape:
-            value = loss(labels, net(tf.cast(images, tf.float64) / 255, training=True))
-        optimizer.apply(tape.gradient(value, net.trainable_variables), net.trainable_variables)
-        return value
-
-    return net, step
-
-
-def shuffle(recipe: Recipe, data):
-    """From the number of a batch to its examples, (batch,), the same on all workers however many there are."""
+        raise TfperfError(f"expected a batch that 2 and 3 workers can share. Received: --batch {recipe.flags.batch}")
+    data = recipe.load_data(recipe.flags.data, quick=(9600, 1000))
     order = np.random.default_rng(recipe.flags.seed).permutation(len(data.train_images))
-    size = recipe.flags.batch
-    return lambda batch: np.take(order, np.arange(batch * size, (batch + 1) * size), mode="wrap")
+    if os.environ.get("HOROVOD_ELASTIC") == "1":
+        work(recipe, data, order)
+        return
+    recipe.console.print(f"Two workers train. {HOSTS[1]} dies at batch {DEATH}, {HOSTS[2]} is added at {JOINING}.")
+    command = [sys.executable, __file__, *sys.argv[1:], "--json", "worker.json"]
+    rehearsal = rehearse(command, HOSTS[:2], deaths={HOSTS[1]: DEATH}, joins={HOSTS[2]: JOINING})
+    hvd.init()  # from here on this process is the only worker
+    recount(recipe, data, order, rehearsal)
+    tell_costs(recipe, rehearsal)
+    choose_commits(recipe, data, order)
+    recipe.plot(rehearsal.draw)
 
 
-def run_workers(recipe: Recipe) -> tuple[list[dict], list, list]:
-    """Start two workers under a launcher that asks a script for hosts; their notes by time, the ledger, the weights."""
-    recipe.console.print(
-        f"Two workers train. At batch {DEATH} the one on host {HOSTS[1]} is killed; "
-        f"at batch {INVITATION} a host {HOSTS[2]} is added, whose worker joins."
-    )
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        (folder / "hosts").write_text(f"{HOSTS[0]}:1\n{HOSTS[1]}:1\n")
-        script = folder / "discover.sh"
-        script.write_text(f"#!/bin/sh\nexec cat '{folder}/hosts'\n")  # on a cluster, this asks who is there
-        script.chmod(0o700)
-        command = [sys.executable, "-m", "tfperf", "launch", "-np", "2", "--min-np", "1", "--max-np", "2"]
-        command += ["--host-discovery-script", str(script), sys.executable, __file__]
-        command += [*sys.argv[1:], "--json", str(folder / "worker.json")]
-        with (folder / "output").open("w+") as output:
-            # TMPDIR: what killed workers leave behind goes with the folder
-            code = run_to_end(command, os.environ | {NOTES: scratch, "TMPDIR": scratch}, output)
-            if code != 0:
-                output.seek(0)
-                raise TfperfError(f"the workers failed, {code}: {' | '.join(output.read().splitlines()[-3:])}")
-        events = [json.loads(line) for file in folder.glob("*.notes") for line in file.read_text().splitlines()]
-        ledger = json.loads((folder / "ledger.json").read_text())
-        with np.load(folder / "weights.npz") as arrays:
-            return sorted(events, key=lambda event: event["time"]), ledger, list(arrays.values())
+def work(recipe: Recipe, data, order) -> None:
+    """Train as one of the workers, and note for the rehearsal what was done when."""
+    worker, batches = RehearsedWorker(), recipe.flags.epochs * len(order) // recipe.flags.batch
+    state = elastic_state(lambda: build(recipe, data), RATE, LOSS, batch=0, batches=batches, ledger=[])
+
+    def train_on(number: int) -> None:
+        mine = my_part(order, recipe.flags.batch, number)
+        with worker.training_on(number, hvd.size()):
+            state.model.train_on_batch(data.train_images[mine], data.train_labels[mine])
+        state.ledger.append((number, hvd.size()))
+
+    def wait_for_the_third() -> None:  # a net as small as this is trained before another process has started
+        state.batches = math.inf if hvd.size() == 1 else max(batches, state.batch + TOGETHER)
+
+    if worker.is_rehearsing:
+        state.register_reset_callbacks([wait_for_the_third])
+    train_elastically(state, train_on, BATCHES_PER_COMMIT)
+    if hvd.rank() == 0:  # perhaps another one than at the start
+        print(f"{len(state.ledger)} batches counted, by workers: {dict(Counter(n for _, n in state.ledger))}")
+        worker.hand_in(ledger=[number for number, _ in state.ledger], weights=state.model.get_weights())
 
 
-def run_to_end(command: list[str], environment: dict[str, str], output) -> int | str:
-    """Run a launcher; its exit code. Its workers end with it, and it ends with this function, whatever happens."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-    try:
-        return process.wait(DEADLINE)
-    except subprocess.TimeoutExpired:
-        return f"not ended after {DEADLINE} s"
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+def build(recipe: Recipe, data) -> keras.Model:
+    """Build a perceptron with this seed's first weights."""
+    keras.utils.set_random_seed(recipe.flags.seed)
+    hidden = [keras.layers.Rescaling(1 / 255), keras.layers.Flatten(), keras.layers.Dense(128, activation="relu")]
+    return keras.Sequential([keras.Input(data.input_shape), *hidden, keras.layers.Dense(data.num_classes)])
 
 
-def computed_twice(events: list[dict]) -> list[int]:
-    """The batches that a worker computed twice: those after the last commit before the death."""
-    times = Counter((event["host"], event["batch"]) for event in events if "batch" in event)
-    return sorted({batch for (_, batch), count in times.items() if count > 1})
-
-
-def check_count(recipe: Recipe, data, ledger: list, weights: list, lost: list[int]) -> None:
-    """No batch counted twice, and none left out: the ledger says so, and the weights prove it."""
-    batches = [batch for batch, _ in ledger]
-    alone, doubled = train_alone(recipe, data, batches), train_alone(recipe, data, sorted([*batches, *lost]))
-    recipe.console.print("\nDid each batch count once?")
-    recipe.agrees("ledger, against each batch once", np.array(batches), np.arange(len(batches)), 0.0)
-    same = check_agreement("weights, against one process", weights, alone.get_weights(), TOLERANCE)
-    recipe.add(same)
-    wrong = check_agreement("if lost batches counted twice", doubled.get_weights(), alone.get_weights(), TOLERANCE)
-    recipe.console.print(f"  if the lost batches had counted twice: relative error {wrong.relative_error:.2g}")
-    recipe.fact("batches", len(batches))
-    recipe.fact("batches computed twice, counted once", len(lost))
-    recipe.fact("relative error of the weights if those batches had counted twice", wrong.relative_error)
-
-    images, labels = data.test_images / 255, data.test_labels
-    one_process = alone.evaluate(images, labels, batch_size=1000, verbose=0)[1]
-    alone.set_weights(weights)
-    elastic = alone.evaluate(images, labels, batch_size=1000, verbose=0)[1]
-    recipe.fact("test accuracy: elastic", elastic)
-    recipe.fact("test accuracy: one process", one_process)
-    recipe.finds(
-        f"Training went on. Batches {lost[0]} to {lost[-1]} were computed twice, and count once: the weights are those "
-        f"of one process to {same.relative_error:.1g}. Counted twice, they would differ by {wrong.relative_error:.2g}."
-    )
-    recipe.finds(f"Test accuracy: {elastic:.1%}; of one process {one_process:.1%}.")
-
-
-def train_alone(recipe: Recipe, data, batches: list[int]) -> keras.Model:
-    """The same net in one process, without Horovod, trained over these batches."""
-    net, step = build(recipe, data, keras.optimizers.SGD(RATE, momentum=0.9))
-    examples = shuffle(recipe, data)
-    for batch in batches:
-        step(data.train_images[examples(batch)], data.train_labels[examples(batch)])
+def train_alone(recipe: Recipe, data, order, numbers: list[int]) -> keras.Model:
+    """Train the same net over these batches in one process, without Horovod."""
+    net, batches = build(recipe, data), np.resize(order, (max(numbers) + 1, recipe.flags.batch))
+    net.compile(keras.optimizers.SGD(RATE, momentum=0.9), LOSS, metrics=["accuracy"])
+    for batch in batches[numbers]:
+        net.train_on_batch(data.train_images[batch], data.train_labels[batch])
     return net
 
 
-def tell_costs(recipe: Recipe, events: list[dict]) -> None:
-    """The seconds without progress: after the death, and while the third worker joined."""
-    death, restart, commit, before, joined = moments(events)
-    recipe.fact("seconds from the death to the next batch", restart - death)
-    recipe.fact("seconds from the death to the next commit", commit - death)
-    recipe.fact("seconds without a batch while the third worker joined", joined - before)
+def recount(recipe: Recipe, data, order, rehearsal) -> None:
+    """Check that no batch counts twice and none is left out: the ledger says so, and the weights prove it."""
+    ledger, weights, lost = rehearsal.results["ledger"], rehearsal.results["weights"], rehearsal.repeated()
+    net, doubled = (train_alone(recipe, data, order, numbers) for numbers in (ledger, sorted(ledger + lost)))
+    alone = net.get_weights()
+    recipe.agrees("ledger, against each batch once", np.array(ledger), np.arange(len(ledger)), 0.0)
+    same = recipe.agrees("weights, against one process", weights, alone, TOLERANCE)
+    wrong = check_agreement("lost batches counted twice", doubled.get_weights(), alone).relative_error
+    recipe.fact("batches computed twice, counted once", len(lost))
+    recipe.fact("relative error of the weights if those batches had counted twice", wrong)
     recipe.finds(
-        f"The death cost {format_seconds(commit - death)}: {format_seconds(restart - death)} until the worker that "
-        "was left trained again, the rest to do the lost batches anew and reach the next commit."
+        f"Training went on. Batches {lost[0]} to {lost[-1]} were computed twice and count once: the weights are those "
+        f"of one process to {same.relative_error:.1g}. Counted twice, they would differ by {wrong:.2g}."
     )
+    for name, values in {"one process": alone, "elastic": weights}.items():
+        net.set_weights(values)
+        accuracy = float(net.evaluate(data.test_images, data.test_labels, batch_size=1000, verbose=0)[1])
+        recipe.fact(f"test accuracy: {name}", accuracy)
+        recipe.finds(f"Test accuracy, {name}: {accuracy:.1%}.")
+
+
+def tell_costs(recipe: Recipe, rehearsal) -> None:
+    """Tell the seconds without progress: after the death, and while the third worker joined."""
+    (restart, again), joining = rehearsal.recovery(), rehearsal.joining(HOSTS[2])
+    recipe.fact("seconds from the death to the next batch", restart)
+    recipe.fact("seconds from the death until the lost batches are done again", again)
+    recipe.fact("seconds without a batch while the third worker joined", joining)
     recipe.finds(
-        f"The joining cost {format_seconds(joined - before)}: those that train wait while the new process starts "
-        "Python, TensorFlow and Horovod. It pays where much is left to train."
+        f"The death cost {format_seconds(again)}: {format_seconds(restart)} until the worker that was left trained "
+        "again, the rest for the lost batches. "
+        f"The joining cost {format_seconds(joining)}: the others wait while the new process starts Python, TensorFlow "
+        "and Horovod. A joining pays where much is left to train."
     )
 
 
-def moments(events: list[dict]) -> tuple[float, ...]:
-    """When the worker died, the next batch, the next commit, the last batch alone, the first with the third worker."""
-    death = next(e["time"] for e in events if "dies" in e)
-    restart = next(e["time"] for e in events if e["time"] > death and e.get("workers") == 1)
-    commit = next(e["time"] for e in events if e["time"] > death and "committed" in e)
-    before = max(e["time"] for e in events if e.get("workers") == 1)
-    joined = next(e["time"] for e in events if e["time"] > before and e.get("workers") == 2)
-    return death, restart, commit, before, joined
-
-
-def choose_commits(recipe: Recipe, data) -> None:
-    """What a commit costs beside a step decides how often to commit."""
-    hvd.init()  # without a launcher this is the only worker
-    net, step = build(recipe, data, hvd.DistributedOptimizer(keras.optimizers.SGD(RATE, momentum=0.9)))
-    state = hvd.elastic.KerasState(net, batch=0, ledger=[])
-    first = shuffle(recipe, data)(0)
-    images, labels = tf.constant(data.train_images[first]), tf.constant(data.train_labels[first])
-    candidates = {"training step": lambda: step(images, labels), "state.commit()": state.commit}
-    with recipe.progress("a commit beside a step") as show:
-        comparison = compare(candidates, time_limit=recipe.flags.time_limit, seed=recipe.flags.seed, on_progress=show)
-    recipe.add(comparison)
-    one_step, commit = (measurement.median for measurement in comparison.measurements)
-    share = commit / one_step
+def choose_commits(recipe: Recipe, data, order) -> None:
+    """Choose how often to commit, by what a commit costs beside a step."""
+    state, batch = elastic_state(lambda: build(recipe, data), RATE, LOSS, ledger=[]), order[: recipe.flags.batch]
+    images, labels = data.train_images[batch], data.train_labels[batch]
+    ways = {"training step": lambda: state.model.train_on_batch(images, labels), "state.commit()": state.commit}
+    comparison = recipe.compare(ways, tolerance=None, what="a commit beside a step")
+    step, commit = (measurement.median for measurement in comparison.measurements)
     best = math.sqrt(2 * commit * 3600)  # seconds between commits: Young's approximation (1974) of the optimum
-    recipe.fact("commit by step", share)
+    recipe.fact("commit by step", commit / step)
     recipe.finds(
-        f"A commit costs {share:.2f} steps: one in {BATCHES_PER_COMMIT} batches slows training by "
-        f"{share / BATCHES_PER_COMMIT:.1%}, and a death loses {BATCHES_PER_COMMIT - 1} whole batches at most. "
-        f"With one death an hour, a commit every {best:.1f} s, or {best / one_step:,.0f} of these batches, loses least."
+        f"A commit costs {commit / step:.2f} steps: one every {BATCHES_PER_COMMIT} batches slows training by "
+        f"{commit / step / BATCHES_PER_COMMIT:.1%}, and a death loses at most {BATCHES_PER_COMMIT} batches. "
+        f"With one death an hour, a commit every {best:.1f} s, or {best / step:,.0f} of these batches, loses least."
     )
-
-
-def draw(figure, events: list[dict]) -> None:
-    """Draw the batches around the death, and the number of workers over the whole training."""
-    near, whole = figure.subplots(1, 2)
-    death, restart, commit, before, joined = moments(events)
-    lost, done = computed_twice(events), [event for event in events if "batch" in event]
-    for host, marker, size in ((HOSTS[0], "o", 8), (HOSTS[1], "x", 5)):
-        for word, colour in (("counted", "#2a6f97"), ("lost", "#d1495b")):
-            points = [
-                (1e3 * (e["time"] - death), e["batch"]) for e in done
-                if e["host"] == host and (e["batch"] in lost and e["time"] < restart) == (word == "lost")
-            ]  # fmt: skip
-            near.plot(*zip(*points, strict=True), marker, color=colour, ms=size, mfc="none", label=f"{host}, {word}")
-    near.axvline(0, color="black", lw=1)
-    near.set_xlim(-500 * (commit - death), 1200 * (commit - death))
-    near.set_ylim(lost[0] - 10, DEATH + 10)
-    near.set(xlabel="ms after the kill", ylabel="batch", title=f"At batch {DEATH} the worker on {HOSTS[1]} is killed")
-    near.legend(fontsize="small", loc="lower right")
-
-    start = done[0]["time"]
-    whole.plot([e["time"] - start for e in done], [e["workers"] for e in done], ".", color="#2a6f97")
-    whole.axvline(death - start, color="black", lw=1)
-    whole.annotate(" the kill", (death - start, 0.1))
-    whole.axvspan(before - start, joined - start, color="#d1495b", alpha=0.2, lw=0)
-    whole.annotate(f"the worker\non {HOSTS[2]}\njoins", ((before + joined) / 2 - start, 1.3), ha="center")
-    whole.set(xlabel="seconds", ylabel="workers", yticks=[0, 1, 2], ylim=(0, 2.3), title="Each batch, counted or lost")
-    for axes in (near, whole):
-        axes.spines[["top", "right"]].set_visible(False)
 
 
 if __name__ == "__main__":

@@ -3,11 +3,10 @@
 Source: 000, GPU和其他加速卡
 Claim: for inference FP16 or INT8 is usually enough; only training needs more. The source names no figure.
 Expect: a CNN trained on Fashion-MNIST and quantized by the calls of Keras, LiteRT and ONNX Runtime: size, accuracy on
-    real test images, latency; and its weights rounded by hand to ever fewer bits.
+    real test images, latency with one thread; and its weights rounded by hand to ever fewer bits.
 Holds not: for speed where an engine has no int8 kernel for the processor. Keras quantizes dense layers only.
-Needs: TensorFlow; real images (tfperf data fashion_mnist); LiteRT and ONNX Runtime where they are installed
-    (pip install 'tfperf[engines]'), one of them at least.
-Time: about 60 s on 2 cores; with --quick about 25 s.
+Needs: TensorFlow; real images (tfperf data fashion_mnist); engines where installed (pip install 'tfperf[engines]').
+Time: about 75 s on 2 cores; with --quick about 25 s.
 Shows: rounded, quantize_in_keras, quantize_in_litert, quantize_in_onnx
 Try: --model mlp: it has dense layers only, which all three libraries quantize.
 """
@@ -20,8 +19,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfperf import Recipe, TfperfError, check_agreement
-from tfperf.engines import find_engine, missing, write_onnx
+from tfperf import Recipe, check_agreement
+from tfperf.engines import Plan, Runner, build, find_engine, load_litert, load_onnx, missing, write_onnx
 from tfperf.measure import Environment, format_bytes
 from tfperf.report import interval_plot
 
@@ -43,7 +42,8 @@ def quantize_in_litert(folder, examples=None):
     converter = tf.lite.TFLiteConverter.from_saved_model(folder)  # not from_concrete_functions, whose nets gave NaN
     converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if examples is not None:
-        converter.representative_dataset = lambda: ({n: a[i : i + 1] for n, a in examples.items()} for i in range(100))
+        batches = tf.data.Dataset.from_tensor_slices(examples).batch(1)
+        converter.representative_dataset = batches.as_numpy_iterator
     return converter.convert()
 
 
@@ -54,118 +54,95 @@ def quantize_in_onnx(file, quantized):
     quantize_dynamic(file, quantized, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul"])
 
 
-BITS, TOLERANCE = (8, 6, 5, 4, 3, 2), 0.15  # largest error of an int8 output, by the largest output
+TOLERANCE = 0.15  # largest error of an int8 output, by the largest output
+LITERT, ONNX = (Plan(engine=name, threads=1) for name in ("litert", "onnx"))
 
 
 def main(recipe: Recipe) -> None:
-    """Quantize a net in three libraries, and measure size, outputs and latency."""
+    """Quantize a net in three libraries, and measure size, latency and accuracy."""
     warnings.simplefilter("ignore", UserWarning)  # Keras names each layer that it cannot quantize
-    opened, data = recipe.open_model(), None
-    inputs, examples = opened.servable.named(opened.arrays), opened.servable.named(opened.batch_of(100))
+    tf.config.threading.set_intra_op_parallelism_threads(1)  # as the other libraries have
+    opened, flags = recipe.open_model(), recipe.flags
+    inputs, examples = opened.arrays, opened.batch_of(100)
     if not opened.is_yours:
         data = recipe.load_data(quick=(8192, 2000))
         images, tests = (part / np.float32(255) for part in (data.train_images, data.test_images))
         opened.net.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        opened.net.fit(images, data.train_labels, batch_size=128, epochs=1 if recipe.flags.quick else 2, verbose=0)
-        (input_name,) = inputs
-        inputs, examples = {input_name: tests[: recipe.flags.batch]}, {input_name: images[:100]}
+        opened.net.fit(images, data.train_labels, batch_size=128, epochs=1 if flags.quick else 2, verbose=0)
+        inputs, examples = [tests[: flags.batch]], [images[:100]]
     with TemporaryDirectory() as place:
-        ways, sizes = quantized(opened, Path(place), examples)
-        if len(ways) == 2:
-            raise TfperfError("expected LiteRT or ONNX Runtime. Received: neither; pip install 'tfperf[engines]'")
-        expected = ways["Keras, float32"](**inputs)
+        ways = quantized(opened, Path(place), examples)
         for name in [name for name in ways if "int8" in name]:
-            agreement = check_agreement(name, ways[name](**inputs), expected, TOLERANCE)
+            agreement = check_agreement(name, ways[name](*inputs), ways["Keras, float32"](*inputs), TOLERANCE)
             if not agreement.passed:
-                recipe.finds(f"{agreement}: left out. A net that is not trained, or has outputs near 0, suffers so.")
-                del ways[name], sizes[name]
-        calls = {name: lambda way=way: way(**inputs) for name, way in ways.items()}
+                recipe.finds(f"{agreement}: left out. Untrained nets, and outputs near 0, suffer most.")
+                del ways[name]
         tolerances = {name: TOLERANCE if "int8" in name else 1e-4 for name in ways}
-        comparison = recipe.compare(calls, tolerance=tolerances, what="each library")
-        for name, size in sizes.items():
-            library, _, precision = name.partition(", ")
-            recipe.fact(f"bytes on disk: {name}", size)
-            if precision != "float32":
-                ratio, whole = comparison.ratio(f"{library}, float32", name), sizes[f"{library}, float32"]
-                recipe.finds(
-                    f"{name}: {format_bytes(size)} instead of {format_bytes(whole)}; {ratio.verdict}, "
-                    f"{ratio.estimate:.2f} times the speed of {library} in float32."
-                )
-        if data is not None:
-            tell_accuracy(recipe, opened.net, ways, {input_name: tests}, data.test_labels)
-    has = [name for name in ("avx512_vnni", "avx_vnni", "amx_int8", "i8mm") if name in Environment.here().cpu_features]
-    recipe.finds(f"Speed depends on the kernels; to multiply int8 this CPU has {', '.join(has) or 'no instructions'}.")
-    recipe.plot(
-        lambda figure: interval_plot(figure.subplots(), comparison, f"{opened.words}, batch {recipe.flags.batch}")
-    )
-
-
-def quantized(opened, place: Path, examples: dict) -> tuple[dict, dict]:
-    """Quantize the net in each library that is installed; name -> function of its inputs, name -> bytes on disk."""
-    (place / "net").mkdir()
-    opened.servable.save(place / "net")
-    copy = quantize_in_keras(opened.copy())
-    graphs = {"Keras, float32": tf.function(opened.net), "Keras, int8": tf.function(copy)}
-    ways = {
-        name: lambda graph=graph, **given: keras.tree.flatten(graph(*opened.arguments(list(given.values()))))[0]
-        for name, graph in graphs.items()
-    }
-    sizes = {
-        name: sum(np.asarray(one).nbytes for one in net.weights)
-        for name, net in zip(graphs, (opened.net, copy), strict=True)
-    }
-    if missing(find_engine("litert")) is None:
-        for name, model in {
-            "LiteRT, float32": tf.lite.TFLiteConverter.from_saved_model(str(place / "net")).convert(),
-            "LiteRT, int8": quantize_in_litert(str(place / "net")),
-            "LiteRT, int8 with fixed scales": quantize_in_litert(str(place / "net"), examples),
-        }.items():
-            ways[name], sizes[name] = litert_call(model), len(model)
-    if missing(find_engine("onnx")) is None:
-        write_onnx(opened.servable, place / "float32.onnx")
-        quantize_in_onnx(place / "float32.onnx", place / "int8.onnx")
-        for precision in ("float32", "int8"):
-            file = place / f"{precision}.onnx"
-            ways[f"ONNX Runtime, {precision}"], sizes[f"ONNX Runtime, {precision}"] = (
-                onnx_call(file),
-                file.stat().st_size,
+        comparison = recipe.compare(ways, *inputs, tolerance=tolerances, what="each library")
+        if not opened.is_yours:
+            count_right(recipe, opened.net, ways, tests, data.test_labels)
+    for name, way in ways.items():
+        recipe.fact(f"bytes on disk: {name}", way.size)
+        float32 = f"{name.partition(',')[0]}, float32"
+        if name != float32:
+            ratio = comparison.ratio(float32, name)
+            recipe.finds(
+                f"{name}: {format_bytes(way.size)} instead of {format_bytes(ways[float32].size)}; {ratio.verdict}, "
+                f"{ratio.estimate:.2f} times the speed of {float32}."
             )
-    return ways, sizes
+    has = ", ".join(Environment.here().instructions_for("int8")) or "no instructions"
+    recipe.finds(f"To multiply int8 this CPU has {has}. Only kernels that use such instructions gain speed.")
+    recipe.corrects("INT8 is no longer the smallest type: Hopper has FP8, not Turing's INT4, and Blackwell has FP4.")
+    recipe.plot(lambda figure: interval_plot(figure.subplots(), comparison, f"{opened.words}, batch {flags.batch}"))
 
 
-def litert_call(model: bytes):
-    """Load a net in LiteRT."""
-    from ai_edge_litert.interpreter import Interpreter
+def quantized(opened, place: Path, examples) -> dict[str, Runner]:
+    """Quantize the net in each library there is, and load it there in float32 too; name -> its runner."""
+    servable, copy = opened.servable, quantize_in_keras(opened.copy())
+    ways = {"Keras, float32": run_in_keras(opened, opened.net), "Keras, int8": run_in_keras(opened, copy)}
+    if missing(find_engine("litert")) is None:
+        ways["LiteRT, float32"] = build(servable, LITERT, cache=place)
+        servable.save(place / "net")
+        for name, inputs in {"int8": None, "int8 with fixed scales": servable.named(examples)}.items():
+            (place / name).mkdir()
+            (place / name / "net.tflite").write_bytes(quantize_in_litert(str(place / "net"), inputs))
+            ways[f"LiteRT, {name}"] = load_litert(place / name, servable.signature, LITERT, {})
+    if missing(find_engine("onnx")) is None:
+        ways["ONNX Runtime, float32"] = build(servable, ONNX, cache=place)
+        (place / "onnx").mkdir()
+        write_onnx(servable, place / "float32.onnx")
+        quantize_in_onnx(place / "float32.onnx", place / "onnx" / "net.onnx")
+        ways["ONNX Runtime, int8"] = load_onnx(place / "onnx", servable.signature, ONNX, {})
+    return ways
 
-    interpreter = Interpreter(model_content=model, num_threads=1)
-    signature = interpreter.get_signature_runner()
-    return lambda **inputs: next(iter(signature(**inputs).values()))
+
+def run_in_keras(opened, net) -> Runner:
+    """Run the net in its graph, with outputs in the order of their names, as the other libraries give them."""
+    graph, outputs_by_name = tf.function(net), opened.servable.call(**opened.servable.named(opened.arrays))
+
+    def run(*arrays):
+        outputs = keras.tree.flatten(graph(*opened.arguments(arrays)))
+        return [outputs[number].numpy() for number in np.argsort(list(outputs_by_name))]
+
+    size = sum(np.asarray(weight).nbytes for weight in net.weights)
+    return Runner(Plan(engine="graph"), opened.servable.signature, run, proof={}, size=size)
 
 
-def onnx_call(file: Path):
-    """Load a net in ONNX Runtime."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    return lambda **inputs: session.run(None, inputs)[0]
-
-
-def tell_accuracy(recipe: Recipe, net, ways: dict, tests: dict, labels) -> None:
+def count_right(recipe: Recipe, net, ways: dict[str, Runner], images, labels) -> None:
     """Count what each way gets right on real images, and the net with weights rounded by hand."""
-    ((name, images),), weights, right = tests.items(), net.get_weights(), {}
-    for way, call in ways.items():
-        outputs = np.concatenate([call(**{name: part}) for part in np.split(images, range(500, len(images), 500))])
-        right[way] = float(np.mean(outputs.argmax(axis=1) == labels))
-    for bits in BITS:
-        net.set_weights([rounded(one, bits) if one.ndim > 1 else one for one in weights])
-        outputs = net.predict(images, 500, verbose=0)
-        right[f"weights in {bits} bits, by hand"] = float(np.mean(outputs.argmax(axis=1) == labels))
-    for way, share in right.items():
-        recipe.fact(f"accuracy: {way}", share)
-    recipe.table(("", "test images right"), [(way, f"{share:.2%}") for way, share in right.items()])
-    lost = max(right["Keras, float32"] - right[way] for way in ways)
+
+    def share_right(way) -> float:
+        outputs = [way(part)[0] for part in np.split(images, range(500, len(images), 500))]
+        return float(np.mean(np.concatenate(outputs).argmax(axis=1) == labels))
+
+    right, weights = {name: share_right(way) for name, way in ways.items()}, net.get_weights()
+    lost = max(right["Keras, float32"] - share for share in right.values())
+    for bits in (8, 6, 5, 4, 3, 2):
+        net.set_weights([rounded(array, bits) if array.ndim > 1 else array for array in weights])
+        right[f"weights in {bits} bits, by hand"] = share_right(ways["Keras, float32"])
+    for name, share in right.items():
+        recipe.fact(f"accuracy: {name}", share)
+    recipe.table(("", "test images right"), [(name, f"{share:.2%}") for name, share in right.items()])
     recipe.finds(f"In int8 at most {100 * lost:.2f} points of accuracy are lost on {len(labels):,} real test images.")
 
 

@@ -1,210 +1,149 @@
 """Which shapes and types feed the matrix units?
 
 Source: 000, GPU和其他加速卡
-Claim: matrix units multiply small blocks of short numbers at once, 4x4 or 16x16, so sizes should be multiples of the
-    block. Another text (004, 2.3) gives a GPU 8 tensor cores of over 1 TFLOPS each, and calls large sizes less
-    efficient.
-Expect: the units of this machine, and how many times float32's rate each promises; the rates of square products by
-    type and size, with the outputs checked, against that promise; types that no unit or no kernel serves; and sizes
-    one below and one above a multiple of 16.
-Holds not: where a kernel pads to its blocks anyway, an odd size costs little.
+Claim: matrix units multiply small blocks of short numbers at once, 4x4 to 16x16, so sizes should be multiples of the
+    block. 004, 2.3 and 3.3.2.3.1, gives a GPU 8 tensor cores of over 1 TFLOPS each, less efficient for large sizes.
+Expect: the units here and what they promise; rates by type and size; what odd sizes cost, as they are and padded.
+Holds not: where a kernel pads to its blocks by itself; then an odd size costs little.
 Needs: TensorFlow; no GPU, no data.
 Time: about 1 minute on 2 cores; with --quick about 25 s.
-Shows: Way
-Try: --seed 1: other matrices; no rate should change by more than the noise.
+Shows: product_in, allow_tf32, padded, operations_per_second
+Try: ONEDNN_MAX_CPU_ISA=AVX512_CORE in the environment: oneDNN leaves AVX-512 BF16 and AMX idle; bfloat16 gets slow.
 """
-
-from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfperf import Recipe, compare
-from tfperf.measure import Environment, Verdict, measure
-from tfperf.report.tables import bare_table
-
-ALIGNED = 512  # size of the square matrices, a multiple of every unit's block; on a GPU 16 times as much
-CPU_UNITS = {  # type -> (as /proc/cpuinfo has it, name, multiply-adds a cycle by those of float32's widest unit)
-    "float32": (("avx512f", "AVX-512", 1), ("avx2", "AVX2", 1)),
-    "bfloat16": (("amx_bf16", "AMX", 16), ("avx512_bf16", "AVX-512 BF16", 2)),
-    "float16": (("amx_fp16", "AMX", 16), ("avx512_fp16", "AVX-512 FP16", 2)),
-    "int8": (("amx_int8", "AMX", 32), ("avx512_vnni", "AVX-512 VNNI", 4), ("avx_vnni", "AVX-VNNI", 4)),
-}
-TENSOR_CORES = {"float16": "7.0", "int8": "7.5", "bfloat16": "8.0", "TF32": "8.0"}  # from which compute capability on
-FED = 0.7  # share of its promise from which on a unit counts as fed
-PADDING = 0.05  # by so much dearer than aligned, a size counts as one to avoid
+from tfperf import Recipe, Verdict
+from tfperf.hardware import matrix_unit
+from tfperf.measure import measure
 
 
-class Way(NamedTuple):
-    """One way to multiply matrices."""
+def product_in(dtype, compiled=False):
+    """Multiply in a type that a matrix unit takes: int8 compiled by XLA, as the loop of tf.matmul feeds no unit."""
+    sums = tf.int32 if dtype == "int8" else None  # a sum of int8 products needs more than 8 bits
 
-    dtype: tf.DType
-    tolerance: float  # relative, against float64
-    multiply: Callable = tf.matmul  # two of (n, n) -> (n, n)
-    compiled: bool = False  # by XLA
-    rounded: bool = False  # float32 to the 19 bits of TF32, which only some GPUs can
+    def multiply(a, b):
+        return tf.matmul(tf.cast(a, dtype), tf.cast(b, dtype), output_type=sums)
 
-
-def main(recipe: Recipe) -> None:
-    """Multiply square matrices of several types and sizes."""
-    gpus = tf.config.list_physical_devices("GPU")
-    aligned, ways = ALIGNED * (16 if gpus else 1), ways_here(bool(gpus))
-    units = {name: unit_for(name.split(",")[0], gpus) for name in ways}
-
-    for name, way in ways.items():
-        for n in (ALIGNED, ALIGNED + 1):
-            exact = np.matmul(*(np.asarray(tf.cast(matrix, tf.float64)) for matrix in operands(way, n)))
-            recipe.agrees(f"{name}, n = {n}", product(way, n)(), exact, way.tolerance)
-
-    near = (aligned - 1, aligned, aligned + 1)
-    candidates = {f"{name}, n = {n}": product(way, n) for name, way in ways.items() for n in near}
-    limit = recipe.flags.time_limit
-    with recipe.progress("all types, aligned and not") as show:
-        found = compare(candidates, time_limit=limit, seed=recipe.flags.seed, on_progress=show)
-    recipe.add(found)
-    rates = {name: {n: 2 * n**3 / found[f"{name}, n = {n}"].median for n in near} for name in ways}
-    for name, way in ways.items():
-        for n in (aligned // 4, aligned // 2, 2 * aligned):
-            rates[name][n] = 2 * n**3 / measure(product(way, n), time_limit=limit / 20, min_samples=5).median
-    show_rates(recipe, rates, units)
-
-    for name in sorted(ways, key=lambda name: -max(rates[name].values())):
-        if name != "float32":
-            tell_type(recipe, name, *units[name], found.ratio(f"float32, n = {aligned}", f"{name}, n = {aligned}"))
-    small, large = ([rate[n] / max(rate.values()) for rate in rates.values()] for n in (aligned // 4, 2 * aligned))
-    opening = "Large sizes are not the less efficient ones: of" if max(small) < min(large) else "Of"
-    recipe.finds(
-        f"{opening} the best rate that each way has, n = {aligned // 4} gives {min(small):.0%} to {max(small):.0%}, "
-        f"n = {2 * aligned} {min(large):.0%} to {max(large):.0%}."
-    )
-    costs = tell_alignment(recipe, found, ways, near)
-    recipe.plot(lambda figure: draw(figure, rates, costs, near))
+    return tf.function(multiply, jit_compile=compiled)
 
 
-def ways_here(gpu: bool) -> dict[str, Way]:
-    """The ways to multiply that are worth a look on this machine."""
-
-    def to_int32(a, b):
-        return tf.matmul(a, b, output_type=tf.int32)
-
-    ways = {
-        "float32": Way(tf.float32, 1e-5),
-        "bfloat16": Way(tf.bfloat16, 1e-2),
-        "float16": Way(tf.float16, 2e-3),
-        "int8, by XLA": Way(tf.int8, 0.0, to_int32, compiled=True),
-    }
-    more = {"TF32": Way(tf.float32, 2e-3, rounded=True)} if gpu else {"int8, tf.matmul": Way(tf.int8, 0.0, to_int32)}
-    return ways | more
+def allow_tf32(allowed):
+    """Give a GPU's tensor cores float32 factors cut to 19 bits, as TensorFlow does by default, or keep all 32."""
+    tf.config.experimental.enable_tensor_float_32_execution(allowed)
 
 
-def unit_for(dtype: str, gpus: list) -> tuple[str, float]:
-    """The unit that multiplies this type, "" for none; and how many times float32's rate it promises, 0 if unknown."""
-    if gpus:
-        has = tf.config.experimental.get_device_details(gpus[0])["compute_capability"]
-        needed = TENSOR_CORES.get(dtype)
-        return ("tensor cores" if needed and has >= tuple(map(int, needed.split("."))) else "", 0)
-    features = Environment.here().cpu_features
-    return next(((name, times) for feature, name, times in CPU_UNITS[dtype] if feature in features), ("", 0))
+def padded(multiply, block=64):
+    """Multiply odd sizes as the next multiple of the block: zeros change no sum, and are cut off the product."""
 
-
-def operands(way: Way, n: int) -> list[tf.Tensor]:
-    """Two matrices, (n, n), of normal numbers or of all that int8 holds."""
-    generator = np.random.default_rng(n)
-    if way.dtype == tf.int8:
-        return [tf.constant(generator.integers(-127, 128, (n, n)), tf.int8) for _ in range(2)]
-    return [tf.cast(generator.standard_normal((n, n), np.float32), way.dtype) for _ in range(2)]
-
-
-def product(way: Way, n: int) -> Callable:
-    """A function without arguments that multiplies two matrices."""
-    a, b = operands(way, n)
-    function = tf.function(way.multiply, jit_compile=way.compiled).get_concrete_function(a, b)
-
-    def run():
-        tf.config.experimental.enable_tensor_float_32_execution(way.rounded)
-        return function(a, b)
+    def run(a, b):
+        rows, columns = a.shape[0], b.shape[1]
+        a, b = (tf.pad(x, [[0, -size % block] for size in x.shape]) for x in (a, b))  # copies: better choose aligned
+        return multiply(a, b)[:rows, :columns]
 
     return run
 
 
-def show_rates(recipe: Recipe, rates: dict, units: dict) -> None:
-    """Print and write down each way's rates, and the share of its unit's promise that the best of them is."""
-    sizes, peak = sorted(rates["float32"]), max(rates["float32"].values())
-    table = bare_table("GFLOP/s", "unit", *(f"n = {n}" for n in sizes), "best / promise")
-    for name, rate in rates.items():
-        unit, times = units[name]
-        share = max(rate.values()) / (times * peak) if times else None
-        table.add_row(name, unit or "none", *(f"{rate[n] / 1e9:.0f}" for n in sizes), f"{share:.0%}" if share else "")
-        recipe.fact(f"unit: {name}", unit or "none")
-        for n in sizes:
-            recipe.fact(f"operations a second: {name}, n = {n}", rate[n])
-        if share:
-            recipe.fact(f"best rate as a share of what the unit promises: {name}", share)
-    recipe.console.print(table)
+def operations_per_second(rows, inner, columns, seconds):
+    """Find the rate of (rows, inner) by (inner, columns), as data sheets give it: a multiply-add counts twice."""
+    return 2 * rows * inner * columns / seconds
 
 
-def tell_type(recipe: Recipe, name: str, unit: str, times: float, ratio) -> None:
-    """Say how a type stands beside float32, and why."""
-    speed = f"{name}: {ratio.estimate:.2f} times float32's rate [{ratio.low:.2f}, {ratio.high:.2f}]"
-    promise = f"{unit} promises {times:g} times" if times else f"there are {unit} for it"
-    if not unit:
-        why = "no unit here computes in it, so numbers are converted to float32 and back"
-    elif ratio.verdict in (Verdict.TOO_NOISY, Verdict.TOO_FEW):
-        why = f"{promise}, and the measurement does not tell whether it is fed"
-    elif ratio.verdict is not Verdict.FASTER:
-        why = f"{promise}, and this kernel cannot be using it"
-    else:
-        fed = ratio.estimate >= FED * times
-        why = f"{promise}, {'and is fed' if fed else 'and waits, for numbers or for a kernel made for it'}"
-    recipe.finds(f"{speed}: {why}.")
+WAYS = {  # name -> the type, whether XLA compiles it, and the largest error as a share of the largest output
+    "float32": ("float32", False, 1e-5),
+    "TF32": ("float32", False, 2e-3),
+    "bfloat16": ("bfloat16", False, 1e-2),
+    "float16": ("float16", False, 2e-3),
+    "int8, by XLA": ("int8", True, 0.0),
+    "int8, tf.matmul": ("int8", False, 0.0),
+}
+SIZE = 512  # rows of the square matrices, a multiple of every unit's block; on a GPU 16 times as many
+SHAPES = {"aligned": (0, False), "1 below": (-1, False), "1 below, padded": (-1, True), "1 above": (1, False)}
 
 
-def tell_alignment(recipe: Recipe, found, ways: dict, near: tuple) -> dict:
-    """Say what odd sizes cost; way -> by which share a multiply-add is dearer one below and one above the aligned."""
-    below, aligned, above = near
-    costs, words, dear, highest = {}, [], [], 0.0
+def main(recipe: Recipe) -> None:
+    """Multiply square matrices of several types and sizes, aligned and not."""
+    gpu = bool(tf.config.list_physical_devices("GPU"))
+    n, candidates = SIZE * (16 if gpu else 1), {}
+    ways = [name for name in WAYS if name != ("int8, tf.matmul" if gpu else "TF32")]
     for name in ways:
-        costs[name] = []
-        for n in (below, above):
-            faster = found.ratio(f"{name}, n = {aligned}", f"{name}, n = {n}").interval
-            cost, most, least = ((aligned / n) ** 3 / ratio - 1 for ratio in faster)
-            recipe.fact(f"a multiply-add is dearer by: {name}, n = {n}", cost)
-            costs[name].append(cost)
-            dear += [name] if least > 0 and cost > PADDING else []
-            highest = max(highest, most)
-        words.append(f"{name} {costs[name][0]:+.0%} and {costs[name][1]:+.0%}")
-    if dear:
-        so = f"align the sizes of what multiplies in {' or '.join(dict.fromkeys(dear))}"
-    elif highest > 2 * PADDING:
-        so = "it is too noisy to say more"
-    else:
-        so = "that is little: a kernel pads to its blocks as it copies the operands, once for all products of a number"
-    recipe.finds(f"A multiply-add at n = {below} and {above}, against {aligned}: {', '.join(words)}; {so}.")
-    return costs
+        for shape, (step, pad) in SHAPES.items():
+            product, a, b = work(name, SIZE + step, pad)
+            exact = tf.matmul(tf.cast(a, tf.float64), tf.cast(b, tf.float64))
+            recipe.agrees(f"{name}, {shape}", product(), exact, WAYS[name][2])
+            candidates[f"{name}, {shape}"], *_ = work(name, n + step, pad)
+    comparison = recipe.compare(candidates, tolerance=None, what="all types, aligned and not")
+    rates = {name: rates_of(recipe, name, comparison, n) for name in ways}
+    rows = [(name, *(f"{value / 1e9:.0f}" for value in rate.values())) for name, rate in rates.items()]
+    recipe.table(("GFLOP/s", *(f"n = {size}" for size in rates["float32"])), rows)
+    for name in ways:
+        unit = matrix_unit(name.split(",")[0])
+        recipe.fact(f"unit: {name}", unit.name if unit else "none")
+        limit = f"{unit.name} would allow {unit.times_float32 or 'more'}" if unit else "no unit here multiplies it"
+        if name != "float32":
+            ratio = comparison.ratio("float32, aligned", f"{name}, aligned")
+            recipe.finds(f"{name}: {ratio.verdict}, {ratio.estimate:.2f} times the rate of float32; {limit}.")
+    tell_costs(recipe, ways, comparison, n)
+    small, large = (np.median([rate[size] / max(rate.values()) for rate in rates.values()]) for size in (n // 4, 2 * n))
+    recipe.corrects(
+        f"large sizes are not less efficient, but more. The median type has {small:.0%} of its best rate at "
+        f"n = {n // 4}, and {large:.0%} at n = {2 * n}."
+    )
+    recipe.corrects(
+        "a tensor core is no set of operators, but a circuit that multiplies small blocks. A T4 has 320 of 0.2 TFLOP/s "
+        "each, an A100 432 of 0.7, an H100 528 of 1.9; a P4 and a P40 have none. On a T4 float32 uses none of them."
+    )
+    recipe.plot(draw, rates)
 
 
-def draw(figure, rates: dict, costs: dict, near: tuple) -> None:
-    """Draw the rates by size, and what odd sizes cost."""
-    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+def work(name: str, n: int, pad: bool = False):
+    """Make a product of two matrices, (n, n), in one of the ways; gives the product's function and both matrices."""
+    dtype, compiled, _ = WAYS[name]
+    numbers = np.random.default_rng(n).standard_normal((2, n, n), np.float32)
+    a, b = tf.saturate_cast(numbers * 50 if dtype == "int8" else numbers, dtype)  # int8 ends at its limits
+    multiply = product_in(dtype, compiled)
+    function = tf.function(padded(multiply), jit_compile=compiled) if pad else multiply
+
+    def product():
+        allow_tf32(name == "TF32")
+        return function(a, b)
+
+    return product, a, b
+
+
+def rates_of(recipe: Recipe, name: str, comparison, n: int) -> dict:
+    """Find the rate of one way at each size, and write it down; size -> operations a second."""
+    seconds = {n + step: comparison[f"{name}, {shape}"].median for shape, (step, pad) in SHAPES.items() if not pad}
+    for size in (n // 4, n // 2, 2 * n):
+        seconds[size] = measure(work(name, size)[0], time_limit=recipe.flags.time_limit / 20, min_samples=5).median
+    rates = {size: operations_per_second(size, size, size, seconds[size]) for size in sorted(seconds)}
+    for size, rate in rates.items():
+        recipe.fact(f"operations a second: {name}, n = {size}", rate)
+    return rates
+
+
+def tell_costs(recipe: Recipe, ways: list, comparison, n: int) -> None:
+    """Say by which share a multiply-add of odd matrices takes longer than one of aligned matrices."""
+    for shape, (step, _) in list(SHAPES.items())[1:]:
+        words = []
+        for name in ways:
+            cost = (n / (n + step)) ** 3 / comparison.ratio(f"{name}, aligned", f"{name}, {shape}").estimate - 1
+            recipe.fact(f"a multiply-add takes longer by: {name}, {shape}", cost)
+            words.append(f"{name} {cost:+.0%}")
+        recipe.finds(f"{shape} (n = {n + step}): a multiply-add takes longer than aligned by {', '.join(words)}.")
+    ratios = {name: comparison.ratio(f"{name}, 1 below", f"{name}, 1 below, padded") for name in ways}
+    pays = [name for name, ratio in ratios.items() if ratio.verdict is Verdict.FASTER]
+    recipe.finds(f"Padding at each call pays for {', '.join(pays) or 'none of them'}.")
+
+
+def draw(figure, rates: dict) -> None:
+    """Draw the rate of each way by size."""
+    axes = figure.subplots()
     for name, rate in rates.items():
-        sizes = sorted(n for n in rate if n not in (near[0], near[-1]))
-        left.plot(sizes, [rate[n] / 1e9 for n in sizes], "o-", label=name)
-    left.set_xscale("log", base=2)
-    left.set_xticks(sizes, sizes)
-    left.set_ylim(bottom=0)
-    left.set_xlabel("n, of a product of n x n matrices")
-    left.set_ylabel("GFLOP/s")
-    left.set_title("Rate by type and size", loc="left")
-    left.legend()
-    for which, marker, n in ((0, "<", near[0]), (1, ">", near[-1])):
-        right.plot([cost[which] * 100 for cost in costs.values()], list(costs), marker, label=f"n = {n}")
-    right.axvline(0, color="gray")
-    right.invert_yaxis()
-    right.margins(0.15)
-    right.set_xlabel(f"% dearer than at n = {near[1]}")
-    right.set_title("A multiply-add at an odd size", loc="left")
-    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2)
+        axes.semilogx(list(rate), [value / 1e9 for value in rate.values()], "o-", base=2, label=name)
+    axes.set(ylim=(0, None), xlabel="n, of n x n matrices", ylabel="GFLOP/s", title="Rate by type and size")
+    axes.legend()
 
 
 if __name__ == "__main__":

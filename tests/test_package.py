@@ -127,6 +127,7 @@ def test_the_package_never_imports_recipes():
         "tfperf.parallel.horovod_build",
         "tfperf.parallel.launch",
         "tfperf.parallel.processes",
+        "tfperf.parallel.rehearsal",
         "tfperf.parallel.spark",
     ],
 )

@@ -27,8 +27,8 @@ def test_the_reason_is_that_of_the_device_that_computes(environment, features, a
 @pytest.mark.parametrize(
     ("times", "verdict", "words"),
     [
-        (2.0, Verdict.FASTER, "mixed_float16: faster, a training step has 2.00 times the speed of float32."),
-        (0.4, Verdict.SLOWER, "mixed_float16: slower, a training step has 0.40 times the speed of float32, because"),
+        (2.0, Verdict.FASTER, "mixed_float16: faster; a training step has 2.00 times the speed of float32."),
+        (0.4, Verdict.SLOWER, "mixed_float16: slower; a training step has 0.40 times the speed of float32, because"),
     ],
 )
 def test_a_slower_step_is_told_with_its_reason(times, verdict, words):

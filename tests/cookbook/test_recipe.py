@@ -96,6 +96,22 @@ def test_an_error_that_is_not_foreseen_keeps_its_traceback(recipe):
         recipe().run(lesson)
 
 
+def test_an_error_on_the_readers_net_is_one_line_and_2(recipe, tmp_path, capsys):
+    def lesson(recipe):
+        recipe.open_model()
+        raise ValueError("these layers\n cannot be quantized")
+
+    (tmp_path / "net.py").write_text("import tfperf\n\n\ndef build():\n    return tfperf.get_net('mlp')\n")
+    with pytest.raises(SystemExit) as exit_:
+        recipe("--model", f"{tmp_path}/net.py:build", model="mlp").run(lesson)
+    assert exit_.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lesson: this experiment cannot be made with ")
+    assert line.endswith("net.py:build: ValueError: these layers cannot be quantized")
+    with pytest.raises(ValueError, match="these layers"):
+        recipe(model="mlp").run(lesson)  # on the recipe's own net it is a fault of tfperf's
+
+
 def test_own_flags_arrive(recipe):
     assert recipe("--epochs", "5", epochs=Flag(2, "epochs")).flags.epochs == 5
 

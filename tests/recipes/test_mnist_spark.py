@@ -2,21 +2,18 @@
 
 import contextlib
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import uuid
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 
 from tfperf.errors import TfperfError
-from tfperf.parallel.spark import Notes, Training, check_requirements, is_private, requirements, set_weights
+from tfperf.parallel.spark import check_requirements
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "mnist_spark.py"
 DEADLINE = 500
@@ -96,65 +93,6 @@ def wait_for(condition, what):
 # What it needs
 
 
-@pytest.fixture
-def java_that_says(tmp_path, monkeypatch):
-    """A function that makes the only Java there is one that says so."""
-
-    def java_that_says(words):
-        java = tmp_path / "jdk" / "bin" / "java"
-        java.parent.mkdir(parents=True)
-        # Written by a process of its own: children that another thread of this one starts would hold the file open,
-        # and what is open for writing cannot be run
-        write = ["sh", "-c", 'cat > "$0" && chmod 755 "$0"', str(java)]
-        subprocess.run(write, input=f"#!/bin/sh\necho '{words}' >&2\n", text=True, check=True, timeout=60)
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
-
-    return java_that_says
-
-
-@pytest.mark.parametrize(
-    ("words", "version"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('openjdk version "21" 2023-09-19', 21),
-        ('openjdk version "25-ea" 2025-09-16', 25),
-        ('java version "1.8.0_402"', 8),
-    ],
-)
-def test_java_says_its_version(java_that_says, words, version):
-    java_that_says(words)
-    assert requirements.java_version() == version
-
-
-def test_java_that_says_nothing_is_an_error(java_that_says):
-    java_that_says("hello")
-    with pytest.raises(TfperfError, match="does not say its version"):
-        requirements.java_version()
-
-
-def test_java_home_comes_before_the_path(monkeypatch, tmp_path):
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert requirements.java_version() is None
-
-
-def test_an_old_java_is_refused(java_that_says):
-    java_that_says('java version "11.0.2"')
-    with pytest.raises(TfperfError, match=r"Java 17 or newer for Spark, found Java 11; install a JDK"):
-        check_requirements()
-
-
-@pytest.mark.parametrize(
-    ("module", "remedy"),
-    [("pyspark", r"tfperf\[spark\]"), ("tensorflowonspark", r"tfperf\[spark\]"), ("horovod", "tfperf horovod install")],
-)
-def test_a_missing_module_is_one_line_with_its_remedy(monkeypatch, module, remedy):
-    monkeypatch.setattr(requirements, "java_version", lambda: 17)
-    monkeypatch.setattr(requirements.importlib.util, "find_spec", lambda name: None if name == module else name)
-    with pytest.raises(TfperfError, match=rf"module {module} .*{remedy}") as caught:
-        check_requirements()
-    assert "\n" not in str(caught.value)
-
-
 def test_without_java_the_recipe_says_so_in_one_line(started, tmp_path):
     code, out, err = run(started, RECIPE, "--quick", JAVA_HOME="", PATH="/nonexistent")
     assert code == 2
@@ -173,47 +111,6 @@ def test_it_refuses_a_batch_that_it_cannot_share_out(started, tmp_path, argument
     assert f"Received: --batch {arguments[1]}" in err
     assert "Traceback" not in err
     assert not list(tmp_path.rglob("*.json"))
-
-
-# What ranks bring home
-
-
-class Net:
-    """A net of two weights that add up the steps."""
-
-    def __init__(self):
-        self.arrays = [np.zeros((2, 3)), np.zeros(())]
-
-    def get_weights(self):
-        return self.arrays
-
-    def set_weights(self, arrays):
-        self.arrays = arrays
-
-
-def test_notes_keep_the_weights_after_the_early_steps_and_at_the_end():
-    net = Net()
-    notes = Notes(net, early=2)
-    for step in range(1, 4):
-        net.arrays = [np.full((2, 3), float(step)), np.array(-float(step))]
-        notes.step()
-    ends, early, final = notes.all()
-    assert ends.shape == (3,)
-    assert early.tolist() == [2.0] * 6 + [-2.0]
-    assert final.tolist() == [3.0] * 6 + [-3.0]
-    other = Net()
-    set_weights(other, final)
-    assert all(map(np.array_equal, other.arrays, net.arrays))
-
-
-def test_a_training_is_split_at_its_first_and_its_last_step(monkeypatch):
-    monkeypatch.setattr("tfperf.parallel.spark.notes.time.time", lambda: 120.0)
-    ends = np.array([110.0, 110.5, 111.0, 115.0])  # the last step was slow; the median is not
-    ranks = [(ends, np.zeros(2), np.ones(2)), (ends + 1, np.zeros(2), np.zeros(2))]
-    training = Training.ended_now(100.0, ranks)
-    assert training.seconds == {"up to the first step": 10.0, "training": 5.0, "after the last step": 5.0}
-    assert training.steps_per_second == 2.0
-    assert [weights.tolist() for weights in training.final] == [[1.0, 1.0], [0.0, 0.0]]
 
 
 # Where it listens
@@ -239,50 +136,6 @@ def test_services_of_horovod_and_tensorflow_on_spark_listen_on_loopback(started)
     code, out, err = run(started, "-c", SERVERS)
     assert code == 0, err
     assert out.splitlines() == ["127.0.0.1 127.0.0.1", "127.0.0.1"]
-
-
-PRIVATE = """
-import os, socket, sys
-from tfperf.parallel.spark import enter_private_network, is_private
-print("started", flush=True)
-enter_private_network()
-everywhere = socket.create_server(("0.0.0.0", 0))
-mine = socket.create_connection(("127.0.0.1", everywhere.getsockname()[1]))
-print(is_private(), os.getpid(), os.getuid(), sys.argv[1], everywhere.getsockname()[1], flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.skipif(is_private() or not shutil.which("unshare"), reason="no network to leave, or no unshare to ask")
-def test_in_a_private_network_nobody_reaches_a_server_that_listens_everywhere(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(PRIVATE)
-    process = subprocess.Popen(
-        [sys.executable, str(program), "a flag"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        lines = [process.stdout.readline() for _ in range(3)]
-        private, pid, user, *flag, port = lines[2].split()
-        assert lines[:2] == ["started\n"] * 2, "the program ran from its beginning, twice"
-        assert (int(pid), int(user), flag) == (process.pid, os.getuid(), ["a", "flag"])
-        if subprocess.run(["unshare", "--user", "--net", "true"], capture_output=True).returncode:
-            pytest.skip("this kernel or container allows no network namespace")
-        assert private == "True"
-        assert not can_connect(port)
-        assert Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
-    finally:
-        process.stdin.close()
-        process.wait(DEADLINE)
-        process.stdout.close()
-
-
-def can_connect(port):
-    """Whether anybody listens there, seen from this process."""
-    try:
-        with socket.create_connection(("127.0.0.1", int(port)), timeout=5):
-            return True
-    except OSError:
-        return False
 
 
 # Spark itself

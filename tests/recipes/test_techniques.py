@@ -46,14 +46,7 @@ def may_copy(module):
     return root in PLAIN or root in sys.stdlib_module_names or module == HOROVOD
 
 
-NOT_YET = {
-    "bound_by_what",
-    "input_pipeline",
-    "mnist_hvd_elastic",
-    "mnist_mixed_mirrored",
-    "mnist_spark",
-    "tensor_cores",
-}
+NOT_YET = {"input_pipeline", "mnist_mixed_mirrored"}
 """Recipes whose technique still leans on the rest of their file."""
 
 

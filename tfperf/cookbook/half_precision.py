@@ -16,7 +16,7 @@ def speed_words(policy: str, ratio: Ratio) -> str:
         policy: Keras's name of it: "mixed_bfloat16" or "mixed_float16".
         ratio: of the step under the policy against the step in float32.
     """
-    words = f"{policy}: {ratio.verdict}, a training step has {ratio.estimate:.2f} times the speed of float32"
+    words = f"{policy}: {ratio.verdict}; a training step has {ratio.estimate:.2f} times the speed of float32"
     if ratio.verdict is not Verdict.SLOWER:
         return f"{words}."
     return f"{words}, because {why_slower(policy.removeprefix('mixed_'), far=ratio.estimate * TOO_SLOW < 1)}."

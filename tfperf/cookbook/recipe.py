@@ -17,7 +17,7 @@ from rich.progress import Progress as Bar
 from tfperf.cookbook.flags import Flag, parse_flags
 from tfperf.cookbook.header import read_header
 from tfperf.data import Dataset, load
-from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError
+from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError, in_one_line
 from tfperf.measure import (
     Agreement,
     Benchmark,
@@ -76,6 +76,7 @@ class Recipe:
         self.header = read_header(path)
         self.flags = parse_flags(self.name, self.header, batch=batch, model=model, own=own, arguments=arguments)
         self._own_model = model or ""
+        self._is_readers_net = False
         self._is_first = _rank() == 0
         self.console = Console(highlight=False, quiet=not self._is_first)
         self._dataset: str | None = None
@@ -89,7 +90,8 @@ class Recipe:
     def run(self, experiment: Callable[["Recipe"], None]) -> None:
         """Run the experiment, then write the result file; ends the process with an error's exit code.
 
-        An error that tfperf foresees is one line and 2; Ctrl-C is one line and 130, and leaves no result.
+        An error that tfperf foresees is one line and 2, and so is any on the reader's net; Ctrl-C is one line and 130,
+        and leaves no result.
         """
         gc.freeze()  # what libraries made stays; else each collection, and the end, would go through all of it
         self.console.rule(f"[bold]{escape(self.header.title)}")
@@ -104,6 +106,12 @@ class Recipe:
         except KeyboardInterrupt:
             print(f"{self.name}: interrupted; nothing was written", file=sys.stderr)
             sys.exit(INTERRUPTED)
+        except Exception as error:
+            if not self._is_readers_net:
+                raise
+            words = f"this experiment cannot be made with {self.flags.model}: {in_one_line(error)}"
+            print(f"{self.name}: {words}", file=sys.stderr)
+            sys.exit(BAD_INPUT)
 
     def open_model(self, batch: int | None = None) -> "OpenedModel":
         """Open the net of --model, with inputs for it: the recipe's own, or the reader's.
@@ -125,6 +133,7 @@ class Recipe:
             own=self._own_model,
             say=lambda sentence: self.console.print(sentence, markup=False),
         )
+        self._is_readers_net = opened.is_yours
         if opened.is_yours:
             self.fact("model", flags.model)
             inputs = "; ".join(map(str, opened.servable.signature.inputs))

@@ -10,6 +10,8 @@ from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Plan, Precision, Tr
 from tfperf.engines.runner import Runner
 
 if TYPE_CHECKING:
+    from tfperf.engines.litert import load as load_litert
+    from tfperf.engines.onnx import load as load_onnx
     from tfperf.engines.onnx import write_onnx
     from tfperf.engines.process import Origin
     from tfperf.engines.survey import survey as compare_engines
@@ -30,6 +32,8 @@ __all__ = [
     "compare_engines",
     "find_engine",
     "load",
+    "load_litert",
+    "load_onnx",
     "missing",
     "write_onnx",
 ]
@@ -37,6 +41,8 @@ __all__ = [
 _HOMES = {
     "Origin": ("process", "Origin"),
     "compare_engines": ("survey", "survey"),
+    "load_litert": ("litert", "load"),
+    "load_onnx": ("onnx", "load"),
     "write_onnx": ("onnx", "write_onnx"),
 }
 """Public name -> the module here and its name there; loaded when asked for, as TensorFlow comes with them."""

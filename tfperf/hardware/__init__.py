@@ -10,8 +10,10 @@ if TYPE_CHECKING:
     from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
     from tfperf.hardware.kernels.traced import Traced
     from tfperf.hardware.ladder import RandomReads, check_numba, measure_ladder
+    from tfperf.hardware.matrix_units import MatrixUnit, matrix_unit
 
 __all__ = [
+    "MatrixUnit",
     "RandomReads",
     "Traced",
     "Work",
@@ -19,6 +21,7 @@ __all__ = [
     "file_on_disk",
     "graph_work",
     "hlo_work",
+    "matrix_unit",
     "measure_ladder",
     "measure_loopback",
     "program_of",
@@ -26,6 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "MatrixUnit": "hardware.matrix_units",
     "RandomReads": "hardware.ladder",
     "Traced": "hardware.kernels.traced",
     "Work": "hardware.counting",
@@ -33,6 +37,7 @@ _HOMES = {
     "file_on_disk": "hardware.ceilings.disk",
     "graph_work": "hardware.counting",
     "hlo_work": "hardware.counting",
+    "matrix_unit": "hardware.matrix_units",
     "measure_ladder": "hardware.ladder",
     "measure_loopback": "hardware.ceilings.loopback",
     "program_of": "hardware.counting",

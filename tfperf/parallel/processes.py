@@ -5,14 +5,14 @@ import multiprocessing
 import os
 import pickle
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tfperf.errors import TfperfError, in_one_line
+from tfperf.parallel.signals import handling
 from tfperf.with_parent import end_with_parent
 
 __all__ = ["WorkerProcesses"]
@@ -54,9 +54,9 @@ class WorkerProcesses:
     def __enter__(self) -> Self:
         """Start them."""
         context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
-        self._signals.enter_context(_handling(signal.SIGTERM, signal.default_int_handler))  # SIGTERM acts as Ctrl-C
+        self._signals.enter_context(handling(signal.SIGTERM, signal.default_int_handler))  # SIGTERM acts as Ctrl-C
         try:
-            with _handling(signal.SIGINT, signal.SIG_IGN):  # they inherit that: at Ctrl-C this process ends them
+            with handling(signal.SIGINT, signal.SIG_IGN):  # they inherit that: at Ctrl-C this process ends them
                 for _ in range(self._number):
                     ours, theirs = context.Pipe()
                     self._pipes.append(ours)
@@ -125,19 +125,6 @@ class WorkerProcesses:
             pipe.close()
         self._processes, self._pipes = [], []
         self._signals.close()
-
-
-@contextlib.contextmanager
-def _handling(number: signal.Signals, handler: Any) -> Iterator[None]:
-    """Handle a signal so for a while; only the main thread can."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
 
 
 def _work(pipe: Connection, parent: int) -> None:

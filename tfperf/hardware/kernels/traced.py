@@ -88,7 +88,9 @@ class Traced:
         self._targets = [*(tensor.op for tensor in answers), *effects]
         self._session = Session(graph, rewritten=rewritten)
         if initializers:
-            self._session.run(initializers, first_values)  # all at once: each run of its own would prune the whole graph
+            self._session.run(
+                initializers, first_values
+            )  # all at once: each run of its own would prune the whole graph
 
     def __enter__(self) -> Self:
         """Ready to run."""

@@ -18,7 +18,9 @@ from typing import Any, Self
 import psutil
 
 from tfperf.errors import TfperfError
+from tfperf.parallel.signals import handling
 from tfperf.parallel.spark.loopback import LOOPBACK, listen_on_loopback_only
+from tfperf.parallel.spark.private_network import is_private
 
 __all__ = ["SparkCluster"]
 
@@ -30,6 +32,9 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 START_DEADLINE = 180.0
 """Seconds for Spark to start; from a cold disk it has taken 50."""
+
+JOB_DEADLINE = 240.0
+"""Seconds that a job may take unless its program says otherwise; a training of Spark's starts within 60."""
 
 GRACE = 30.0
 """Seconds that Spark has to end by itself before its processes are killed."""
@@ -63,15 +68,23 @@ class SparkCluster:
         self.nodes = nodes
         self.context: Any = None
         """The `pyspark.SparkContext`."""
+        self.seconds_to_start = 0.0
+        """How long Spark took to start."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether no server of its processes can be reached from elsewhere, TensorFlow's own among them."""
+        return is_private()
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             self._home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfperf-spark-")))
             stack.enter_context(_environment(self._prepare_home()))
-            stack.enter_context(_sigterm_as_interrupt())
+            stack.enter_context(handling(signal.SIGTERM, signal.default_int_handler))
             stack.callback(self._end)
-            with self.job("starting Spark", START_DEADLINE):
+            with self.job("starting Spark", START_DEADLINE) as start:
                 self._start()
+            self.seconds_to_start = time.time() - start
             self._stack = stack.pop_all()
         return self
 
@@ -81,8 +94,12 @@ class SparkCluster:
         self._stack.close()
 
     @contextlib.contextmanager
-    def job(self, what: str, deadline: float) -> Iterator[None]:
-        """Run Spark jobs that are cancelled when they take longer than the deadline, seconds.
+    def job(self, what: str, deadline: float = JOB_DEADLINE) -> Iterator[float]:
+        """Run Spark jobs that are cancelled when they take longer than the deadline; gives when they began.
+
+        Args:
+            what: the jobs, for error messages.
+            deadline: in seconds.
 
         Raises:
             TfperfError: what the block raised, in one line with the worker's own error; or it was not done in time.
@@ -106,7 +123,7 @@ class SparkCluster:
         print_error = threading.excepthook
         threading.excepthook = lambda _: None  # of Horovod's threads: what ends them is raised below
         try:
-            yield
+            yield time.time()
         except (Exception, SystemExit) as error:  # TensorFlowOnSpark ends the program where a job failed
             words = self._last_words()
             if overdue.is_set():
@@ -248,16 +265,3 @@ def _environment(changes: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-@contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """End in order when asked to end, as after Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():  # others get no signals
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -1,4 +1,4 @@
-"""What the ranks of a training bring home, so that ways to train can be compared where they were asked for."""
+"""What the ranks of a training bring home, so that ways to train can be compared by the program that asked for them."""
 
 import time
 from collections.abc import Sequence
@@ -7,49 +7,54 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Notes", "Training", "set_weights"]
+from tfperf.errors import TfperfError
 
-Rank = Sequence[NDArray[Any]]
+__all__ = ["Notes", "Rank", "Training"]
+
+Rank = tuple[list[float], list[NDArray[Any]], list[NDArray[Any]]]
 """What `Notes.all` gave on one rank."""
 
 
 class Notes:
-    """What one rank writes down while it trains; plain arrays, as they travel between processes."""
+    """What one rank writes down while it trains: numbers and arrays, as they travel between processes."""
 
-    def __init__(self, net: Any, early: int) -> None:
-        """Watch a built `keras.Model`, whose weights after `early` steps are kept."""
-        self._net = net
+    def __init__(self, early: int) -> None:
+        """Keep the weights after so many steps, beside those at the end."""
         self._early = early
         self._ends: list[float] = []
-        self._early_weights: NDArray[Any] = np.array([])
+        self._early_weights: list[NDArray[Any]] = []
+        self._net: Any = None
 
     def callback(self) -> Any:
-        """Calls `step` after each step of `fit`, as a `keras.callbacks.Callback`."""
+        """Give a `keras.callbacks.Callback` that calls `step` after each step of `fit`."""
         import keras
 
-        return keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_batch, **_logs: self.step())
+        callback: Any = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda *_batch, **_logs: self.step(callback.model)
+        )
+        return callback
 
-    def step(self) -> None:
-        """To be called at the end of each step."""
+    def step(self, net: Any) -> None:
+        """Write down that a step of this `keras.Model` has just ended."""
         self._ends.append(time.time())  # the one clock that all processes share
+        self._net = net
         if len(self._ends) == self._early:
-            self._early_weights = self._weights()
+            self._early_weights = net.get_weights()
 
-    def all(self) -> tuple[NDArray[Any], ...]:
-        """Ends of steps in seconds since 1970 (steps,), early weights (weights,), weights now (weights,)."""
-        return np.array(self._ends), self._early_weights, self._weights()
-
-    def _weights(self) -> NDArray[Any]:
-        return np.concatenate([weight.ravel() for weight in self._net.get_weights()])
+    def all(self) -> tuple[list[float], list[NDArray[Any]], list[NDArray[Any]]]:
+        """Give the ends of the steps in seconds since 1970, the early weights and the weights now."""
+        return self._ends, self._early_weights, self._net.get_weights()
 
 
 class Training(NamedTuple):
     """One training, as seen by the program that asked for it."""
 
-    early: NDArray[Any]
-    """Rank 0's weights after the early steps, (weights,)."""
+    early: list[NDArray[Any]]
+    """The weights after the early steps, as `set_weights` of a `keras.Model` takes them."""
     final: list[NDArray[Any]]
-    """The weights of each rank at the end, (weights,) each."""
+    """The weights at the end."""
+    ranks: int
+    """How many ranks there were; all of them have these final weights, bit by bit."""
     seconds: dict[str, float]
     """Phase -> how long it took rank 0."""
     steps_per_second: float
@@ -57,18 +62,29 @@ class Training(NamedTuple):
 
     @classmethod
     def ended_now(cls, start: float, ranks: Sequence[Rank]) -> Self:
-        """Sum up a training asked for at `start`, seconds since 1970, whose results have arrived just now."""
-        ends, early, _ = ranks[0]
+        """Sum up a training asked for at `start`, seconds since 1970, whose results have arrived just now.
+
+        Raises:
+            TfperfError: ranks have different weights at the end.
+        """
+        now = time.time()
+        ends, early, final = ranks[0]
+        odd = [rank for rank, (_, _, weights) in enumerate(ranks) if not all(map(np.array_equal, weights, final))]
+        if odd:
+            raise TfperfError(f"expected equal weights on all ranks, those of {odd} differ from rank 0's")
         seconds = {
-            "up to the first step": float(ends[0]) - start,
-            "training": float(ends[-1] - ends[0]),
-            "after the last step": time.time() - float(ends[-1]),
+            "up to the first step": ends[0] - start,
+            "training": ends[-1] - ends[0],
+            "after the last step": now - ends[-1],
         }
-        return cls(early, [final for _, _, final in ranks], seconds, 1 / float(np.median(np.diff(ends))))
+        return cls(early, final, len(ranks), seconds, 1 / float(np.median(np.diff(ends))))
 
+    def figures(self, batch: int) -> dict[str, float]:
+        """Give its figures by name, for a result file; `batch` images were in each step of all ranks together."""
+        seconds = {f"seconds {phase}": seconds for phase, seconds in self.seconds.items()}
+        return {"ranks with equal weights": self.ranks, "images/s": self.steps_per_second * batch} | seconds
 
-def set_weights(net: Any, weights: NDArray[Any]) -> None:
-    """Give a built `keras.Model` weights that `Notes` brought home, (weights,)."""
-    shapes = [weight.shape for weight in net.get_weights()]
-    parts = np.split(weights, np.cumsum([np.prod(shape, dtype=int) for shape in shapes])[:-1])
-    net.set_weights([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)])
+    @property
+    def overhead(self) -> float:
+        """Seconds before the first step has ended and after the last one has."""
+        return sum(self.seconds.values()) - self.seconds["training"]

@@ -1,27 +1,38 @@
-"""A network of this program's own, which has one interface: loopback.
+"""A process whose only network is loopback, for servers that listen on all interfaces.
 
-TensorFlow's servers, of which MultiWorkerMirroredStrategy starts one in each worker, listen on all
-interfaces whatever address they are given, and run what anybody sends them. In a network namespace of
-its own "all interfaces" is loopback, and nobody outside can reach them.
+TensorFlow's servers, of which MultiWorkerMirroredStrategy starts one in each worker, listen on all interfaces whatever
+address they are given, and run what anybody sends them. In a network namespace of its own "all interfaces" is loopback,
+and nobody outside can reach them.
 """
 
 import contextlib
 import ctypes
 import fcntl
 import ipaddress
+import multiprocessing
 import os
+import pickle
+import signal
 import socket
 import struct
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import ParamSpec, TypeVar
 
 import psutil
 
-__all__ = ["enter_private_network", "is_private", "run_privately"]
+from tfperf.errors import TfperfError
+from tfperf.parallel.signals import handling
 
-TRIED = "TFPERF_PRIVATE_NETWORK"
-"""Environment variable of a program that was started anew; it is not started a third time."""
+__all__ = ["in_private_network", "is_private", "leave_network"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+GRACE = 120.0
+"""Seconds that the process has to end by itself, and to end what it started, before it is killed."""
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # <linux/sched.h>
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # <linux/sockios.h>, <linux/if.h>
@@ -39,33 +50,66 @@ def is_private() -> bool:
     return all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
 
-def enter_private_network() -> None:
-    """Start this program anew in a network of its own; returns only in a program that need not, or cannot.
+def in_private_network(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function in a fresh process that has a network of its own, with loopback alone.
 
-    Call it first thing: the program's command line is run again from its beginning, in this same process.
-    `is_private` tells afterwards whether it took effect; kernels and containers may forbid it.
+    Servers that the function and its child processes start cannot be reached from anywhere else. Where the kernel or
+    the container allows no such network, the function runs in the usual one: it can ask `is_private`. Ctrl-C and
+    SIGTERM raise KeyboardInterrupt in it, so that it can end what it has started.
+
+    Args:
+        function: of a module, or of the script that is run; with what it uses it is pickled by value.
+        *args, **kwargs: its arguments, pickled, as is its result.
+
+    Raises:
+        TfperfError: the function has raised it, or has failed otherwise, or its process has ended.
     """
-    if is_private() or TRIED in os.environ:
-        return
-    os.environ[TRIED] = "1"
-    sys.stdout.flush()
-    start = f"from {__name__} import run_privately; run_privately()"
-    command = [sys.executable, "-c", start, sys.executable, *sys.orig_argv[1:]]
-    os.execv(sys.executable, command)  # noqa: S606 - the program itself
+    from pyspark import cloudpickle
+
+    name = getattr(function, "__name__", str(function))
+    message = cloudpickle.dumps((sys.path, function, args, kwargs))
+    ours, theirs = multiprocessing.Pipe()
+    with ours, handling(signal.SIGTERM, signal.default_int_handler):
+        with theirs:
+            command = [sys.executable, "-P", "-m", "tfperf.parallel.spark.private_process"]
+            command += [str(theirs.fileno()), str(os.getpid())]
+            # In a session of its own, so that Ctrl-C reaches this process alone, which then asks that one to end
+            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
+        with _ending(process):
+            try:
+                ours.send_bytes(message)
+                failure, result = pickle.loads(ours.recv_bytes())  # noqa: S301  # through a pipe of its own
+            except (EOFError, OSError) as error:
+                raise TfperfError(f"expected a result of {name}, its process has ended without one") from error
+    if failure:
+        raise TfperfError(failure)
+    value: T = result
+    return value
 
 
-def run_privately() -> NoReturn:
-    """Become the program of this process's arguments, in a network of its own where that is allowed.
+@contextlib.contextmanager
+def _ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """See to it that the process has ended with the block; if the block fails, by asking it to."""
+    try:
+        try:
+            yield
+        except BaseException:
+            process.terminate()
+            raise
+        finally:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+    finally:
+        process.kill()
+        process.wait()
 
-    To be called in a process of one thread, as the kernel wants it.
+
+def leave_network() -> None:
+    """Move this process, which must have one thread, to a network of its own; root's own, else by a user namespace.
+
+    Raises:
+        OSError: the kernel or the container forbids it.
     """
-    with contextlib.suppress(OSError):
-        _make_network()
-    os.execv(sys.argv[1], sys.argv[1:])  # noqa: S606 - the program itself
-
-
-def _make_network() -> None:
-    """Move this process to a network namespace; root's own, else through a user namespace."""
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
     if libc.unshare(CLONE_NEWNET):
