@@ -30,6 +30,7 @@ def test_another_precision_than_was_asked_for_is_an_error():
 
 
 @pytest.mark.filterwarnings("ignore:Layer InputLayer does not have:UserWarning")  # Keras names what it leaves as it is
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # Keras's variables under NumPy 2
 def test_a_net_that_keras_has_quantized_runs():
     net = keras.Sequential([keras.Input([16]), keras.layers.Dense(8), keras.layers.Dense(4)])
     net.quantize("int8")
