@@ -55,13 +55,12 @@ def judged(what: str, bound: Bound, ratio: Ratio, expected: float) -> Interventi
         agrees = 1 / UNMOVED < moved / expected < UNMOVED
     else:
         agrees = math.log(moved) / math.log(expected) >= HALFWAY
-    word = "as" if agrees else "NOT as"
     return Intervention(
         what=what,
         bound=bound,
         expected=expected,
         ratio=ratio,
         agrees=agrees,
-        words=f"{what}: the time becomes {moved:.2f} times as long [{1 / ratio.high:.2f}, {1 / ratio.low:.2f}], "
-        f"{expected:.2f} predicted, {word} work does that is {bound.adjective}",
+        words=f"{what}: {moved:.2f} times the time [{1 / ratio.high:.2f}, {1 / ratio.low:.2f}]; {bound.adjective} work "
+        f"should take {expected:.2f} times. The verdict {'holds' if agrees else 'FAILS'}.",
     )
