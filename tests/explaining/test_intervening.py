@@ -32,7 +32,7 @@ def test_the_time_must_move_as_the_class_says(faster, expected, agrees):
     found = judged("half the work", Bound.COMPUTE, ratio(faster), expected)
     assert found.agrees is agrees
     assert found.words.endswith("The verdict holds." if agrees else "The verdict FAILS.")
-    assert f"{1 / faster:.2f} times as long" in found.words
+    assert f"{1 / faster:.2f} times the time" in found.words
     assert "compute-bound" in found.words
 
 
