@@ -15,9 +15,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RECIPES = list_recipes()
 SHORTEST, LONGEST = 60, 150
 LONGER = {"mnist_hvd_elastic": 180, "mnist_spark": 180}
-NOT_YET = {"input_pipeline", "mnist_mixed_mirrored"}
-"""Recipes that keep a page's header and are not rewritten to its limits yet."""
-
 LATEST = 45
 """The line at which the technique begins, at the latest."""
 
@@ -61,29 +58,19 @@ def test_all_pages_in_one_table():
     print(f"{'all':22} {whole:6} {'':10} {technique:10}")
 
 
-def is_a_page(name):
-    """Whether a recipe keeps all limits of a page."""
-    page = page_of(name)
-    return page.lines <= LONGER.get(name, LONGEST) and page.begins <= LATEST and page.longest <= 20
-
-
-def test_those_that_are_no_pages_yet_are_named():
-    assert {name for name in RECIPES if not is_a_page(name)} <= NOT_YET
-
-
-@pytest.mark.parametrize("name", sorted(set(RECIPES) - NOT_YET))
+@pytest.mark.parametrize("name", RECIPES)
 def test_it_is_as_long_as_a_page(name):
     assert SHORTEST <= page_of(name).lines <= LONGER.get(name, LONGEST)
 
 
-@pytest.mark.parametrize("name", sorted(set(RECIPES) - NOT_YET))
+@pytest.mark.parametrize("name", RECIPES)
 def test_the_technique_comes_first_and_is_short(name):
     page = page_of(name)
     assert page.begins <= LATEST
     assert page.longest <= 20  # 3 to 15 lines of code, and a docstring
 
 
-@pytest.mark.parametrize("name", sorted(set(RECIPES) - NOT_YET))
+@pytest.mark.parametrize("name", RECIPES)
 def test_what_it_shows_has_a_docstring_of_one_sentence(name):
     shown = read_header(RECIPES[name]).shows
     for node in ast.parse(RECIPES[name].read_text()).body:
@@ -91,7 +78,7 @@ def test_what_it_shows_has_a_docstring_of_one_sentence(name):
             assert re.fullmatch(r"[A-Z`][^\n]*(\n[^\n]+)?\.", ast.get_docstring(node) or ""), node.name
 
 
-@pytest.mark.parametrize("name", sorted(set(RECIPES) - NOT_YET))
+@pytest.mark.parametrize("name", RECIPES)
 def test_it_imports_public_names_only(name):
     rooms = public_rooms()
     for node in ast.walk(ast.parse(RECIPES[name].read_text())):
@@ -105,7 +92,7 @@ def test_it_imports_public_names_only(name):
             assert {alias.name for alias in node.names} <= set(public), f"{node.module} does not offer them"
 
 
-@pytest.mark.parametrize("name", sorted(set(RECIPES) - NOT_YET))
+@pytest.mark.parametrize("name", RECIPES)
 def test_its_first_imports_are_plain(name):
     for node in ast.parse(RECIPES[name].read_text()).body:
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -120,9 +120,7 @@ def test_mnist_mixed_mirrored_names_its_data_and_learns(quick_run):
     assert len(accuracies) in (4, 6)  # float16 is left out where a step takes over 20 times as long
     assert min(accuracies) > 0.5  # ten classes, so chance is 0.1
     assert len(result.comparisons[0].measurements) == len(accuracies)
-    replicas = {name: number for name, number in result.facts.items() if name.startswith("replicas: ")}
-    assert all(number == (int(name.split()[-1]) if "mirrored on" in name else 1) for name, number in replicas.items())
-    assert accuracies[1] == pytest.approx(accuracies[0], abs=0.02)  # float32, mirrored: it trains as one device does
+    assert accuracies[1] == pytest.approx(accuracies[0], abs=0.01)  # float32, mirrored: it trains as one device does
     assert sum("MirroredStrategy() takes all visible GPUs" in sentence for sentence in result.meaning) == 1
 
 

@@ -46,16 +46,12 @@ def may_copy(module):
     return root in PLAIN or root in sys.stdlib_module_names or module == HOROVOD
 
 
-NOT_YET = {"input_pipeline", "mnist_mixed_mirrored"}
-"""Recipes whose technique still leans on the rest of their file."""
-
-
 def test_every_recipe_has_a_program_that_uses_its_technique():
-    assert {path.stem for path in PROGRAMS.glob("*.py")} == set(RECIPES) - NOT_YET
+    assert {path.stem for path in PROGRAMS.glob("*.py")} == set(RECIPES)
 
 
 @pytest.mark.timeout(DEADLINE + 20)
-@pytest.mark.parametrize("name", sorted(set(RECIPES) - NOT_YET))
+@pytest.mark.parametrize("name", RECIPES)
 def test_the_technique_runs_in_an_empty_file(name, tmp_path):
     program, technique = (PROGRAMS / f"{name}.py").read_text(), pasted(name)
     for function in read_header(RECIPES[name]).shows:
