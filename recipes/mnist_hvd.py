@@ -78,7 +78,8 @@ def main(recipe: Recipe) -> None:
         net.fit(shares.take(FEW), callbacks=callbacks, verbose=0, shuffle=False)
         what = f"{FEW} steps of {size} ranks, Compression.{name}"
         error = recipe.agrees(what, net(images[:256]), alone(images[:256]), tolerance).relative_error
-        recipe.finds(f"Compression.{name} sends {sent} bytes a gradient; one process's logits differ by {error:.1e}.")
+        if size > 1:  # one rank sends nothing
+            recipe.finds(f"Compression.{name} sends {sent} bytes a gradient; the logits differ by {error:.1e}.")
     measure_scaling(recipe, net, alone, next(iter(shares)))
     if size > 1:
         count_mistakes(recipe, own, pairs, tests)

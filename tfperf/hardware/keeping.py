@@ -18,8 +18,8 @@ __all__ = ["Keeping", "keeping", "machine_key"]
 
 GPUS = Path("/proc/driver/nvidia/gpus")
 
-LOG_VARIABLES = "TF_CPP_"
-"""Variables of this beginning change what is told, not how fast it is."""
+WITHOUT_EFFECT = ("TF_CPP_", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
+"""Variables that begin so change no speed: the log's, and those that scikit-learn sets where it is loaded."""
 
 Kind = TypeVar("Kind", bound=Value)
 
@@ -68,7 +68,7 @@ def machine_key(environment: Environment | None = None, gpus: Path = GPUS) -> st
     seen = environment or Environment.here()
     facts = seen.model_dump(exclude={"accelerators", "git_revision", "memory_bytes", "variables"})
     facts["memory_gib"] = round(seen.memory_bytes / 2**30)  # a few pages less after an update are no other machine
-    facts["variables"] = {name: value for name, value in seen.variables.items() if not name.startswith(LOG_VARIABLES)}
+    facts["variables"] = {name: value for name, value in seen.variables.items() if not name.startswith(WITHOUT_EFFECT)}
     facts["gpus"] = sorted(_model(place) for place in gpus.glob("*/information"))
     facts["numba"] = _version("numba")
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
