@@ -122,3 +122,29 @@ def test_whatever_decides_a_time_is_in_the_name(root):
         ran(lambda x, order=order: tf.transpose(x, order), (2, 3, 4))["Transpose"] for order in ([0, 2, 1], [2, 1, 0])
     )
     assert name_of(last, MEMORY) != name_of(first, MEMORY)
+
+
+def test_functions_that_xla_compiles_are_known_by_what_they_do(tmp_path):
+    kernels = [tf.Variable(np.full((3, 3, 1, 4), value, "float32")) for value in (1, 2)]
+
+    def compiled(number, groups=4):
+        @tf.function(jit_compile=True)
+        def convolve(x):
+            return tf.nn.depthwise_conv2d(x, tf.reshape(kernels[number], [3, 3, groups, 4 // groups]), [1] * 4, "SAME")
+
+        return convolve
+
+    def net(x):
+        return compiled(1)(compiled(0)(x + 1.0) * 2.0), compiled(0, groups=1)(x[..., :1])
+
+    array = np.ones((1, 8, 8, 4), "float32")
+    with Traced(tf.function(net).get_concrete_function(tf.constant(array)), [array]) as traced:
+        calls = [one for one in traced.operations(runs=1) if one.compiled]
+    wide = [call for call in calls if any(spec.shape[-1:] == [4] for spec in call.inputs)]
+    assert (len(calls), len(wide)) == (3, 2)
+    work = wide[0].compiled.work
+    assert work.products == work.flops == 2 * 8 * 8 * 4 * 9
+    assert (work.read, work.written) == (4 * (8 * 8 * 4 + 3 * 3 * 4), 4 * 8 * 8 * 4)
+    assert len({name_of(call, MEMORY) for call in wide}) == 1  # two layers of one kind
+    assert len({name_of(call, MEMORY) for call in calls}) == 2  # and another
+    assert KernelTimes(2, tmp_path).alone(wide[0], MEMORY) > 0

@@ -11,7 +11,7 @@ from tfperf.errors import HardwareError
 from tfperf.hardware.counting.operation_flops import flops_of, is_product
 from tfperf.hardware.counting.work import Work
 
-__all__ = ["VIEWS", "graph_work", "work_of"]
+__all__ = ["VIEWS", "called_work", "graph_work", "work_of"]
 
 VIEWS = frozenset(
     {
@@ -43,6 +43,28 @@ def graph_work(traced: Any) -> list[Work]:
         HardwareError: a shape is not known, or there are loops or branches, whose turns only a run can tell.
     """
     return [work_of(name, operation) for name, operation in _operations(traced.graph) if operation.type not in VIEWS]
+
+
+def called_work(call: Any) -> Work:
+    """What a function that XLA compiles computes and moves, as one kernel: it reads inputs and variables once.
+
+    Args:
+        call: a `tf.Operation` that calls it, whose shapes are known.
+
+    Raises:
+        HardwareError: as `graph_work`.
+    """
+    inside = list(_operations(_body(call), f"{call.name}/"))
+    parts = [work_of(name, operation) for name, operation in inside if operation.type not in VIEWS]
+    weights = [operation.outputs[0] for _, operation in inside if operation.type == "ReadVariableOp"]
+    return Work(
+        name=call.name[-200:],
+        flops=sum(part.flops for part in parts),
+        products=sum(part.products for part in parts),
+        read=sum(_bytes(tensor, call.name) for tensor in (*call.inputs, *weights)),
+        written=sum(_bytes(tensor, call.name) for tensor in call.outputs),
+        operations=1,
+    )
 
 
 def _operations(graph: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

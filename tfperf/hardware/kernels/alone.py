@@ -155,6 +155,8 @@ def _kernel(operation: Ran, taken: Sequence[Any], after: Any, scope: str) -> Any
         after: a tensor that must be there first.
     """
     definition = tf.compat.v1.GraphDef()
+    if operation.compiled is not None:
+        definition.library.CopyFrom(operation.compiled.library)
     node = definition.node.add(name="kernel", op=operation.kernel)
     for key, value in operation.attributes.items():
         if key != "_class":  # which asks for the device of a node that is not here

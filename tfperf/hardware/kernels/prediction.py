@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tfperf.hardware.ceilings import Ceilings
 from tfperf.hardware.counting.graph_work import VIEWS, work_of
-from tfperf.hardware.counting.operation_flops import is_product
 from tfperf.hardware.counting.work import Work
 from tfperf.hardware.kernels.alone import Among
 from tfperf.hardware.kernels.ran import Origin, Ran
@@ -84,18 +83,20 @@ class Prediction:
         if not work.bytes:
             return Cost(0.0, 0.0, 0.0, 0.0)
         compute = work.flops / self._peak(operation)
-        kind = "weights" if is_product(operation) else "pointwise"
+        kind = "weights" if work.products else "pointwise"
         traffic = work.bytes / self.ceilings.bandwidth(work.bytes, self.threads, kind)
         start = self.ceilings.call("graph op")
         return Cost(*(operation.turns * part for part in (max(compute, traffic) + start, compute, traffic, start)))
 
     def is_call(self, operation: Ran) -> bool:
         """Whether an operation's time is that of others, which are in the trace themselves."""
-        return operation.type in CALLS
+        return operation.type in CALLS and operation.compiled is None
 
     def work(self, operation: Ran) -> Work:
         """What an operation that ran computes and moves, in one turn; nothing, if it only hands on."""
         name = operation.name[-200:]
+        if operation.compiled is not None:
+            return operation.compiled.work
         if operation.type in FREE or self.is_call(operation):
             return Work(name=name, flops=0, products=0, read=0, written=0, operations=0)
         work = work_of(name, operation)
@@ -116,7 +117,7 @@ def bytes_of_a_run(operations: Sequence[Ran]) -> int:
     """
     kept: dict[str, int] = {}
     largest = 0
-    for operation in (one for one in operations if one.type not in FREE | CALLS):
+    for operation in (one for one in operations if one.compiled or one.type not in FREE | CALLS):
         given = 0
         for one in operation.taken:
             if one.origin in KEPT:

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-__all__ = ["Origin", "Ran", "Taken", "ran"]
+from tfperf.hardware.counting.work import Work
+
+__all__ = ["Compiled", "Origin", "Ran", "Taken", "ran"]
 
 VARIANTS = re.compile(r"^_(?:Mkl(?:Native)?(?:PadWith)?(?:Fused)?|Fused)(?=[A-Z])|WithBias$|(?<=Norm)Ex$")
 """What TensorFlow and oneDNN put around the name of a kernel that does the same, and perhaps more."""
@@ -45,6 +47,18 @@ class Taken(NamedTuple):
         return 0 if self.spec.dtype == tf.resource else int(self.spec.shape.num_elements() * self.spec.dtype.size)
 
 
+class Compiled(NamedTuple):
+    """A function that XLA compiles, which runs as one kernel."""
+
+    work: Work
+    library: Any
+    """The `FunctionDefLibrary` in which it is."""
+
+    def definition(self, name: str) -> Any:
+        """The `FunctionDef` of a function in the library."""
+        return next(one for one in self.library.function if one.signature.name == name)
+
+
 class Ran(NamedTuple):
     """One operation as it ran, with the face of a `tf.Operation` that `flops_of` and `work_of` look at."""
 
@@ -62,6 +76,8 @@ class Ran(NamedTuple):
     """How often it ran in a run."""
     unknown: int = 0
     """Tensors that it takes beside `taken`, of which nothing was told: in a loop those from outside."""
+    compiled: Compiled | None = None
+    """The function, where it calls one that XLA compiles; None: it is a kernel of TensorFlow, or calls others."""
 
     @property
     def inputs(self) -> tuple[tf.TensorSpec, ...]:
@@ -104,6 +120,7 @@ def ran(
     seconds: float,
     usual: float,
     turns: float = 1.0,
+    compiled: Compiled | None = None,
 ) -> Ran:
     """What a node of a graph did in a run.
 
@@ -111,10 +128,11 @@ def ran(
         node: a `NodeDef` of the graph that ran.
         nodes: all of them, by name.
         given: what each has given.
+        compiled: the function that it calls, where XLA compiles it.
     """
     taken = _taken(node, nodes, given)
     unknown = sum(not name.startswith("^") for name in node.input) - len(taken)
-    return Ran(node.name, node.op, taken, tuple(given[node.name]), node.attr, seconds, usual, turns, unknown)
+    return Ran(node.name, node.op, taken, tuple(given[node.name]), node.attr, seconds, usual, turns, unknown, compiled)
 
 
 def _taken(node: Any, nodes: Mapping[str, Any], given: Mapping[str, Sequence[tf.TensorSpec]]) -> tuple[Taken, ...]:

@@ -143,8 +143,15 @@ def name_of(operation: Ran, among: Among) -> str:
     """What decides how long a kernel takes: its attributes, types, shapes, and where they are; in words, and a hash."""
     taken = [f"{_words(one.spec)}{'' if one.origin is Origin.GIVEN else '*'}" for one in operation.taken]
     whole = hashlib.sha256()
-    for key in sorted(set(operation.attributes) - {"_class"}):
+    for key in sorted(set(operation.attributes) - {"_class"} - ({"f"} if operation.compiled else set())):
         whole.update(key.encode() + operation.attributes[key].SerializeToString(deterministic=True))
+    if operation.compiled:  # by what the function does: its name and its arguments' differ from layer to layer
+        function = operation.compiled.definition(operation.attributes["f"].func.name)
+        places = {argument.name: str(place) for place, argument in enumerate(function.signature.input_arg)}
+        for node in function.node_def:
+            whole.update(" ".join([node.op, *(places.get(name, name) for name in node.input)]).encode())
+            for key in sorted(node.attr):
+                whole.update(key.encode() + node.attr[key].SerializeToString(deterministic=True))
     for one in operation.taken:
         whole.update(f"{_words(one.spec)} {one.origin}".encode())
         if one.origin is Origin.CONSTANT:

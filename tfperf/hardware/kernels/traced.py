@@ -10,7 +10,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfperf.errors import HardwareError
-from tfperf.hardware.kernels.ran import Ran, ran
+from tfperf.hardware.counting.graph_work import called_work
+from tfperf.hardware.kernels.ran import Compiled, Ran, ran
 from tfperf.hardware.kernels.session import Session, inside
 from tfperf.measure.clock import wall_clock
 
@@ -85,6 +86,8 @@ class Traced:
                 name="",
             )
             effects = [graph.get_operation_by_name(operation.name) for operation in function.graph.control_outputs]
+        self._written = function.graph
+        self._library = graph.as_graph_def().library
         self._targets = [*(tensor.op for tensor in answers), *effects]
         self._session = Session(graph, rewritten=rewritten)
         if initializers:
@@ -121,9 +124,18 @@ class Traced:
         whole = sum(usual.values())
         longer = run / whole if whole else 1.0
         return [
-            ran(nodes[name], nodes, given, best[name], usual[name] * longer, turns[name])
+            ran(nodes[name], nodes, given, best[name], usual[name] * longer, turns[name], self._compiled(nodes[name]))
             for name in sorted(seen, key=lambda name: int(seen[name].all_start_nanos))
         ]
+
+    def _compiled(self, node: Any) -> Compiled | None:
+        """The function that a node calls, if XLA compiles it: what happens in there is in no trace."""
+        if "_XlaMustCompile" not in node.attr or not node.attr["_XlaMustCompile"].b:
+            return None
+        try:
+            return Compiled(called_work(self._written.get_operation_by_name(node.name)), self._library)
+        except (HardwareError, KeyError):  # its shapes are not known, or TensorFlow has renamed it
+            return None
 
     def _traced_after_another(self) -> list[Any]:
         """What each node did in a call that comes right after another, as where it is used."""
