@@ -1,6 +1,9 @@
 """The time of an explanation: stages run while there is some, and Ctrl-C ends them all."""
 
 import math
+import time
+
+import pytest
 
 from tfperf.explaining.budget import Budget
 
@@ -39,3 +42,11 @@ def test_ctrl_c_in_what_may_end_early_ends_what_follows():
         interrupt()
     assert budget.interrupted
     assert budget.run("XLA", 1, lambda: 1, 0) == 0
+
+
+def test_a_stage_has_some_seconds_though_others_took_long():
+    budget = Budget(100)
+    now = time.monotonic()
+    assert budget.until(0.5, at_least=20) == pytest.approx(now + 50, abs=1)
+    assert budget.until(0.0, at_least=20) == pytest.approx(now + 20, abs=1)
+    assert budget.until(0.0, at_least=200) == pytest.approx(now + 90, abs=1)  # not beyond the end, with its reserve

@@ -26,9 +26,18 @@ class Budget:
         self.interrupted = False
         """Whether Ctrl-C has ended a stage; none begins after it."""
 
-    def until(self, share: float) -> float:
-        """Give the time (`time.monotonic`) at which this share of it is used up."""
-        return -math.inf if self.interrupted else self._began + share * self._seconds
+    def until(self, share: float, at_least: float = 0.0) -> float:
+        """Give the time (`time.monotonic`) at which this share of it is used up.
+
+        Args:
+            share: from 0 to 1.
+            at_least: seconds from now that there are all the same, on a machine where earlier stages took long; not
+                beyond the end.
+        """
+        if self.interrupted:
+            return -math.inf
+        end = self._began + (1 - RESERVE) * self._seconds
+        return max(self._began + share * self._seconds, min(end, time.monotonic() + at_least))
 
     def run(self, what: str, seconds: float, stage: Callable[[], Output], otherwise: Output) -> Output:
         """Run a stage if there is time for it.

@@ -1,6 +1,7 @@
 """Where the time of a function goes: its calls, its kernels, and what each is bound by."""
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -18,13 +19,16 @@ from tfperf.hardware.kernels.roofline import Cost, Spent
 from tfperf.hardware.kernels.traced import Traced
 from tfperf.measure import Comparison, Measurement, Progress, compare, measure
 
-__all__ = ["Examined", "Kernel", "call_seconds", "examine", "kernel_seconds", "kernels_of", "layers_of"]
+__all__ = ["LEAST_SECONDS", "Examined", "Kernel", "call_seconds", "examine", "kernel_seconds", "kernels_of", "layers_of"]
 
 EAGER_RUNS = 10
 """Traced runs of the operations as they are written: of these only the sum is told."""
 
 FIRST_SHARE = 0.35
 """Share of the time after which no more kernels are measured for the net as it is."""
+
+LEAST_SECONDS = 15.0
+"""Seconds for measuring the largest kernels alone, however long the calls took."""
 
 
 class Kernel(NamedTuple):
@@ -105,11 +109,12 @@ def examine(
 
         if on_first is not None:
             on_first(examined(by_kernels=False))
-        prediction.times.until = budget.until(FIRST_SHARE)
+        prediction.times.until = budget.until(FIRST_SHARE, LEAST_SECONDS)
         # In turns with the kernels alone: a machine that is slower for some seconds is so for both
         with budget.until_interrupted():
             prediction.learn(traces[0], meanwhile=lambda: traces.append(traced.operations()))
-        prediction.times.until = min(prediction.times.until, budget.until(FIRST_SHARE))
+        if budget.interrupted:
+            prediction.times.until = -math.inf
         return examined(by_kernels=True)
 
 

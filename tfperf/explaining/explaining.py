@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfperf.errors import HardwareError
 from tfperf.explaining.budget import Budget
 from tfperf.explaining.compiled import not_asked, xla_of
-from tfperf.explaining.examining import Examined, Kernel, examine, kernel_seconds, kernels_of, layers_of
+from tfperf.explaining.examining import LEAST_SECONDS, Examined, Kernel, examine, kernel_seconds, kernels_of, layers_of
 from tfperf.explaining.explanation import Explained, Explanation, Intervention, Xla
 from tfperf.explaining.intervening import intervene, judged
 from tfperf.explaining.machine import ceilings_for, doubts_about, roofs_of, use_threads
@@ -176,7 +176,7 @@ def _explained(
     works = _works(graph, arrays, examined.kernels)
     call = next(one.seconds for one in examined.calls if one.way == "graph")
 
-    prediction.times.until = budget.until(0.5)
+    prediction.times.until = budget.until(0.5, LEAST_SECONDS)
     tell.begin(f"batch {batch}: what would help")
     larger, half = None, None
     if batch < LARGER:
