@@ -19,7 +19,16 @@ from tfperf.hardware.kernels.roofline import Cost, Spent
 from tfperf.hardware.kernels.traced import Traced
 from tfperf.measure import Comparison, Measurement, Progress, compare, measure
 
-__all__ = ["LEAST_SECONDS", "Examined", "Kernel", "call_seconds", "examine", "kernel_seconds", "kernels_of", "layers_of"]
+__all__ = [
+    "LEAST_SECONDS",
+    "Examined",
+    "Kernel",
+    "call_seconds",
+    "examine",
+    "kernel_seconds",
+    "kernels_of",
+    "layers_of",
+]
 
 EAGER_RUNS = 10
 """Traced runs of the operations as they are written: of these only the sum is told."""
