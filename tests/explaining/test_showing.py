@@ -41,6 +41,20 @@ def test_a_terminal_shows_the_largest_layers_and_breaks_no_word(explained, layer
     assert lines[0].split("  ")[-1].strip() == "bound by"
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_long_names_of_layers_push_no_figure_out(explained, layer_of_net, width):
+    layers = [layer_of_net(f"a_long_name_stage_{n}_block_0_depthwise_convolution") for n in range(3)]
+    screen = io.StringIO()
+    Console(file=screen, width=width, highlight=False).print(layer_table(explained(layers=tuple(layers))))
+    text = screen.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert "The names of layers are shown without a_long_name_stage_." in " ".join(text.split())
+    assert text.count("8 us") >= 3
+    assert text.count("compute") >= 3
+    if width >= 80:
+        assert "2_block_0_depthwise_convolution " in text
+
+
 def test_the_words_have_their_numbers(explanation, explained):
     found = explained()
     told = list(verdicts(found, explanation().roofs))

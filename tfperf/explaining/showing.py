@@ -1,5 +1,6 @@
 """An explanation as a terminal shows it."""
 
+import os
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group
@@ -7,6 +8,7 @@ from rich.markup import escape
 
 from tfperf.explaining.explanation import Explained, Explanation, Layer
 from tfperf.explaining.words import prediction_words, technique_words, traces_words, xla_words
+from tfperf.hardware.counting.layers import OUTSIDE
 from tfperf.measure.words import format_bytes, format_seconds
 from tfperf.report.tables import bare_table, each_kind_once, remarks, with_notes
 
@@ -19,6 +21,9 @@ ON_TERMINAL = ("layer", "kernels", "measured", "predicted", "at best", "share", 
 
 MOST_LAYERS = 10
 """Rows of layers on a terminal, the largest."""
+
+LONG_BEGINNING = 8
+"""Letters from which on a beginning that all layers' names share is not shown again and again."""
 
 SMALL = 0.01
 """Share of the kernels' time under which layers are one row."""
@@ -66,11 +71,20 @@ def _count(number: int) -> str:
 
 def layer_table(explained: Explained) -> Group:
     """Show the largest layers at one batch size, in a table for a terminal."""
-    table = bare_table(*ON_TERMINAL)
-    for row in layer_rows(explained, MOST_LAYERS):
-        cells = dict(zip(COLUMNS, row, strict=True))
+    table, notes = bare_table(*ON_TERMINAL), [prediction_words(explained)]
+    if beginning := _common_beginning([layer.name for layer in explained.layers if layer.name != OUTSIDE]):
+        notes.insert(0, f"The names of layers are shown without {beginning}.")
+    for name, *others in layer_rows(explained, MOST_LAYERS):
+        cells = dict(zip(COLUMNS, (name.removeprefix(beginning), *others), strict=True))
         table.add_row(*(escape(cells[column]) for column in ON_TERMINAL))
-    return with_notes(table, [prediction_words(explained)], [])
+    return with_notes(table, notes, [], droppable=("kernels", "at best"))
+
+
+def _common_beginning(names: Sequence[str]) -> str:
+    """What all of several names begin with, to the end of a word; "" where that is short."""
+    beginning = os.path.commonprefix(list(names))  # noqa: RUF071  # names, not paths
+    beginning = beginning[: max(beginning.rfind("_"), beginning.rfind("/")) + 1]
+    return beginning if len(names) > 1 and len(beginning) >= LONG_BEGINNING else ""
 
 
 def advice_lines(explanation: Explanation, explained: Explained) -> Iterator[str]:

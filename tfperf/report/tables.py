@@ -168,6 +168,10 @@ class _Fitting:
         for cells in zip(*(column.cells for column in columns), strict=True):
             fitting.add_row(*cells)
         _keep_words_whole(fitting)
+        first = fitting.columns[0]
+        too_wide = _comfortable_width(fitting.columns) - options.max_width
+        if too_wide > 0:  # a long name is folded; else the figures at the end would be cut off
+            first.min_width = max(NAME_LETTERS, (first.min_width or 0) - too_wide)
         yield fitting
         if dropped:
             yield Text(f"This terminal is too narrow for more columns: {', '.join(dropped)}.", style="dim")
