@@ -12,7 +12,7 @@ __all__ = ["Budget"]
 
 Output = TypeVar("Output")
 
-RESERVE = 0.1
+RESERVE = 0.15
 """Share of the time that is left for what has begun to end."""
 
 

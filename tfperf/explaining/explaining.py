@@ -189,7 +189,7 @@ def _explained(
     without: tuple[Xla, tuple[Work, ...]] = (not_asked(works, NOT_ASKED), ())
     xla, xla_kernels = budget.run("XLA", compiling, lambda: xla_of(subject.function, arrays, works), without)
     tell.begin(f"batch {batch}: does the time move as it should?")
-    prediction.times.until = budget.until(0.9)
+    prediction.times.until = budget.until(0.8)
     interventions: list[Intervention] = budget.run(
         "the test of what they wait for", 2 * time_limit,
         lambda: _interventions(subject, graph, examined, batch, prediction, time_limit, tell), [],
