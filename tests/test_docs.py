@@ -88,7 +88,7 @@ def test_the_readme_is_about_a_page():
     ],
 )
 def test_the_readmes_commands_run(command, tmp_path):
-    """As a newcomer types them, in a folder with their recipes and model, but each as short as it can be."""
+    """They run as a newcomer types them, in a folder with their recipes and model, but each as short as it can be."""
     (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     (tmp_path / "my_model.py").write_text("import tfperf\n\n\ndef build():\n    return tfperf.get_net('mlp')\n")
     words = shlex.split(command)

@@ -9,7 +9,7 @@ import typer
 from tfperf.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = sorted(path for room in ("tfperf", "recipes", "benchmarks") for path in (ROOT / room).rglob("*.py"))
+FILES = sorted(path for room in ("tfperf", "recipes", "benchmarks", "tests") for path in (ROOT / room).rglob("*.py"))
 FRAGMENT = re.compile(r"(Of|As|of|as) ")
 
 

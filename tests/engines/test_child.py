@@ -252,7 +252,7 @@ with child.paused():
 
 @pytest.mark.parametrize("hangs_up", ["SIG_DFL", "SIG_IGN"])
 def test_what_it_started_ends_when_its_parent_is_killed_while_all_stands_still(hangs_up, planted, within_seconds):
-    """As what a library starts for a moment, even before it has become another program."""
+    """It ends too where a library starts it for a moment, even before it has become another program."""
     program = f"import os, signal\nsignal.signal(signal.SIGHUP, signal.{hangs_up})  # as nohup does\n" + PARENT.replace(
         "    process.check(*sys.argv[4:])\n",
         "    with process.child.paused():\n        os.kill(os.getpid(), signal.SIGKILL)\n",

@@ -16,7 +16,7 @@ FOLD, FUSE, CONSTANT = "fold_batch_norm", "fuse_batch_norm", "constant_weights"
 COMBINATIONS = [(FOLD,), (FUSE,), (FOLD, FUSE), (FOLD, CONSTANT), (FUSE, CONSTANT), (FOLD, FUSE, CONSTANT)]
 
 CLOSE = 1e-5
-"""Of the largest answer: float32 adds up in another order."""
+"""The largest error, as a share of the largest output: float32 adds up in another order."""
 
 
 def randomised(net, seed=0):
@@ -334,7 +334,7 @@ def other_axis(x):
 
 
 def channels_first(x):
-    """As many numbers in a row as there are channels."""
+    """A row has as many numbers as there are channels."""
     return layers.BatchNormalization()(conv(filters=3, data_format="channels_first")(x))
 
 

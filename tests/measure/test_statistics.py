@@ -131,7 +131,7 @@ def test_signed_rank_cutoff_is_scipys(count: int, confidence: float) -> None:
     cutoff = statistics._signed_rank_critical_value(count, confidence)
 
     def p_value(statistic: int) -> float:
-        """Of Wilcoxon's exact test on differences whose negative ranks sum to `statistic`."""
+        """The p value of Wilcoxon's exact test on differences whose negative ranks sum to `statistic`."""
         signs, left = np.ones(count), statistic
         for rank in range(count, 0, -1):
             if rank <= left:

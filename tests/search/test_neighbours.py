@@ -314,7 +314,7 @@ def test_what_gains_much_in_one_kind_is_tried_in_another_that_is_far_behind_by_t
 
 
 def test_one_kind_may_gain_by_int8_what_another_gains_by_int8_static():
-    """As resnet18 on a processor with AMX: ONNX Runtime is no faster in int8, and LiteRT is five times as fast."""
+    """Figures of resnet18 with AMX: ONNX Runtime is no faster in int8, and LiteRT is five times as fast."""
     space = space_of(("litert", "onnx", "openvino"), (1,), applicable=(), precisions=("float32", "int8", "int8_static"))
     costs = {("litert", "float32"): 1.1, ("onnx", "float32"): 0.9, ("openvino", "float32"): 1.0}
     costs |= {("onnx", "int8"): 1.0, ("litert", "int8"): 0.2, ("litert", "int8_static"): 0.5}
@@ -324,7 +324,7 @@ def test_one_kind_may_gain_by_int8_what_another_gains_by_int8_static():
 
 
 def test_one_kind_may_gain_twice_as_much_by_integers_as_another():
-    """As resnet18 with AMX: int8_static makes OpenVINO 4.9x as fast, int8 LiteRT, twice as slow before, 9.6x."""
+    """Figures of resnet18 with AMX: int8_static makes OpenVINO 4.9x as fast, int8 makes the slower LiteRT 9.6x."""
     space = space_of(("litert", "onnx", "openvino"), (1,), applicable=(), precisions=("float32", "int8", "int8_static"))
     costs = {("litert", "float32"): 14.1, ("onnx", "float32"): 7.1, ("openvino", "float32"): 7.9}
     costs |= {("onnx", "int8"): 49.0, ("litert", "int8"): 1.5, ("litert", "int8_static"): 1.6}

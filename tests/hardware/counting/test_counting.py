@@ -17,7 +17,7 @@ BATCHES = (1, 64)
 
 
 def mlp_products(batch):
-    """Of 512-256-128-2."""
+    """The net has layers of 512, 256, 128 and 2."""
     return [2 * batch * one * other for one, other in ((512, 256), (256, 128), (128, 2))]
 
 

@@ -32,7 +32,7 @@ def ceilings(environment):
 
 @pytest.fixture
 def asked():
-    """Of which kernels the times were asked for, and in what place."""
+    """The kernels whose times were asked for, each with its place."""
     return []
 
 

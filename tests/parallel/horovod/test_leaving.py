@@ -11,7 +11,7 @@ from tfperf.parallel.horovod import leaving
 
 
 def test_two_threads_never_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two that join Horovod's thread at once, one can wait for ever."""
+    """If two threads join Horovod's at once, one of them can wait forever."""
     inside = threading.Semaphore(1)
     met = []
 

@@ -338,7 +338,7 @@ def test_unequal_epochs() -> None:
 
 @pytest.mark.parametrize("callbacks", ["default", "none"])
 def test_unequal_batches_in_a_later_epoch(callbacks: str) -> None:
-    """Of unknown length, and shorter on rank 1 in the second of three epochs only."""
+    """The data have an unknown length, and are shorter on rank 1 in the second of three epochs only."""
     model, epochs = compiled(), iter((4, 3 if hvd.rank() == 1 else 4, 4))
     data = [share(batch) for batch in batches(4)]
     kinds = (tf.TensorSpec((4, 5)), tf.TensorSpec((4, 3)))

@@ -291,7 +291,7 @@ def test_broadcast_global_variables_callback_with_local_vars() -> None:
 
 
 def test_a_broadcast_in_training() -> None:
-    """As the one before, with weights that are trained: local ones stay the rank's own until the first update."""
+    """The same with weights that are trained: local ones stay the rank's own until the first update."""
     model = small_net()
     start_of_rank_0(model)
     mine = [v.numpy() for v in model.layers[0].variables]
