@@ -100,6 +100,7 @@ def test_ctrl_c_gives_what_is_known(explained_net, net, monkeypatch, stage, left
     (doubt,) = (doubt for doubt in found.doubts if doubt.name == "left out")
     assert doubt.words.startswith("interrupted: left out ")
     assert left in doubt.words
+    assert doubt.words.endswith("all of batch 2")
 
 
 def test_ctrl_c_before_anything_is_known_ends_it(explained_net, net, monkeypatch):

@@ -51,8 +51,12 @@ class Budget:
         if time.monotonic() + seconds < self.until(1 - RESERVE):
             with self.until_interrupted():
                 return stage()
-        self._left_out.append(what)
+        self.leave_out(what)
         return otherwise
+
+    def leave_out(self, what: str) -> None:
+        """Note what there will not be, for `doubts`."""
+        self._left_out.append(what)
 
     @contextlib.contextmanager
     def until_interrupted(self) -> Iterator[None]:

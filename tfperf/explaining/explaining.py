@@ -134,8 +134,11 @@ def explain(
     except KeyboardInterrupt:
         if not results:  # nothing is known yet
             raise
+        budgets[-1].interrupted = True
     finally:
         times.keep()
+    for size in batches[len(results) :]:
+        budgets[-1].leave_out(f"all of batch {size}")
     doubts = [doubt for budget in budgets for doubt in budget.doubts]
     return Explanation(
         model=subject.servable.name,
