@@ -76,7 +76,7 @@ def test_they_are_the_same_processes_from_call_to_call_and_end_with_the_block():
 def test_a_failure_is_one_line_and_ends_them_all():
     with WorkerProcesses(2) as workers:
         numbers = workers.run(own_number, [(), ()])
-        with pytest.raises(TfperfError, match="divide has failed in a process of its own: ZeroDivisionError") as told:
+        with pytest.raises(TfperfError, match="divide has failed in process 1 of 2: ZeroDivisionError") as told:
             workers.run(divide, [(1, 0), (1, 1)])
         assert "\n" not in str(told.value)
         assert are_gone(numbers)
@@ -93,7 +93,7 @@ def test_one_that_has_ended_is_one_line():
     with WorkerProcesses(2) as workers:
         numbers = workers.run(own_number, [(), ()])
         os.kill(numbers[1], signal.SIGKILL)
-        with pytest.raises(TfperfError, match="expected an output of each process within 120 s; one has ended"):
+        with pytest.raises(TfperfError, match="within 120 s; process 2 of 2 has ended, killed by SIGKILL"):
             workers.run(own_number, [(), ()])
         assert are_gone(numbers)
 
@@ -102,9 +102,39 @@ def test_one_that_is_late_is_one_line():
     with WorkerProcesses(1) as workers:
         numbers = workers.run(own_number, [()])
         workers._deadline = 0.1
-        with pytest.raises(TfperfError, match=r"within 0\.1 s; one is still at work"):
+        with pytest.raises(TfperfError, match=r"within 0\.1 s; at work still: process 1 of 1"):
             workers.run(time.sleep, [(600,)])
         assert are_gone(numbers)
+
+
+def test_the_first_failure_ends_them_while_others_work():
+    with WorkerProcesses(2, names=["the one", "the other"]) as workers:
+        numbers = workers.run(own_number, [(), ()])
+        with pytest.raises(TfperfError, match="sleep has failed in the other: TypeError"):
+            workers.run(time.sleep, [(600,), ("long",)])
+        assert are_gone(numbers)
+
+
+def test_a_call_may_have_a_deadline_of_its_own():
+    with WorkerProcesses(1) as workers, pytest.raises(TfperfError, match=r"within 0\.1 s"):
+        workers.run(time.sleep, [(600,)], deadline=0.1)
+
+
+def test_a_function_that_they_cannot_import_goes_by_value():
+    scale = 3
+    with WorkerProcesses(1) as workers:
+        assert workers.run(lambda number: number * scale, [(2,)]) == [6]
+
+
+def test_it_says_which_has_ended():
+    with WorkerProcesses(2, names=["the one", "the other"]) as workers:
+        numbers = workers.run(own_number, [(), ()])
+        assert workers.first_ended() is None
+        os.kill(numbers[1], signal.SIGKILL)
+        until = time.monotonic() + DEADLINE
+        while workers.first_ended() is None:
+            assert time.monotonic() < until
+        assert workers.first_ended() == "the other has ended, killed by SIGKILL"
 
 
 def test_an_error_of_the_caller_ends_them():

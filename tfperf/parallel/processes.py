@@ -7,9 +7,11 @@ import pickle
 import signal
 import time
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+import cloudpickle
 
 from tfperf.errors import TfperfError, in_one_line
 from tfperf.parallel.signals import handling
@@ -31,20 +33,21 @@ class WorkerProcesses:
         with WorkerProcesses(2) as workers:
             left, right = workers.run(function, [(1,), (2,)])
 
-    The functions are those of a module, or of the script that is run; that script begins its own work under
-    `if __name__ == "__main__":`. All processes end with the `with` block, however it ends: also on an error, Ctrl-C
-    and SIGTERM, and where this process is killed (on Linux).
+    A script that uses them begins its own work under `if __name__ == "__main__":`. All processes end with the `with`
+    block, however it ends: also on an error, Ctrl-C and SIGTERM, and where this process is killed (on Linux).
     """
 
-    def __init__(self, number: int, deadline: float = DEADLINE) -> None:
+    def __init__(self, number: int, deadline: float = DEADLINE, names: Sequence[str] = ()) -> None:
         """Say how many processes `with` is to start.
 
         Args:
             number: of processes.
             deadline: seconds that one call of `run` may take.
+            names: what errors call the processes; without names they are counted.
         """
         if number < 1:
             raise ValueError(f"expected at least 1 process. Received: {number}")
+        self._names = names or [f"process {index + 1} of {number}" for index in range(number)]
         self._number = number
         self._deadline = deadline
         self._processes: list[multiprocessing.process.BaseProcess] = []
@@ -75,56 +78,92 @@ class WorkerProcesses:
         """End them."""
         self._end()
 
-    def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> list[T]:
+    def run(
+        self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]], deadline: float | None = None
+    ) -> list[T]:
         """Call a function in as many processes at once as there are tuples of arguments, and wait for all.
 
         Args:
-            function: of a module, or of the script that is run.
-            calls: the arguments of each process's call; arguments and outputs are pickled.
+            function: with the arguments and outputs it is pickled: by name where the processes can import it, else by
+                value.
+            calls: the arguments of each process's call.
+            deadline: seconds that this call may take, if not as many as all others.
 
         Returns:
             The outputs, in the order of `calls`.
 
         Raises:
             TfperfError: the function has failed, a process has ended, or the deadline has passed. All processes are
-                ended then.
+                ended then, without waiting for the others.
         """
         if len(calls) > len(self._pipes):
             raise ValueError(f"expected at most {len(self._pipes)} calls, one a process. Received: {len(calls)}")
-        until = time.monotonic() + self._deadline
-        pipes = self._pipes[: len(calls)]
+        seconds = self._deadline if deadline is None else deadline
+        until, wanted = time.monotonic() + seconds, f"expected an output of each process within {seconds:g} s"
+        outputs: dict[int, T] = {}
         try:
-            for pipe, arguments in zip(pipes, calls, strict=True):
-                pipe.send((function, arguments))
-            results = [self._receive(pipe, until) for pipe in pipes]
-            for failure, _ in results:
-                if failure:
-                    raise TfperfError(f"{function.__name__} has failed in a process of its own: {failure}")
+            for pipe, arguments in zip(self._pipes, calls, strict=False):
+                with contextlib.suppress(BrokenPipeError):  # the process has ended, which is found below
+                    pipe.send_bytes(_pickled((function, arguments)))
+            while late := [at for at in range(len(calls)) if at not in outputs]:
+                ready = wait([self._pipes[at] for at in late], max(0.0, until - time.monotonic()))
+                if not ready:
+                    raise TfperfError(f"{wanted}; at work still: {', '.join(self._names[at] for at in late)}")
+                for at in late:
+                    if self._pipes[at] not in ready:
+                        continue
+                    failure, outputs[at] = self._receive(at, wanted)
+                    if failure:
+                        raise TfperfError(f"{function.__name__} has failed in {self._names[at]}: {failure}")
         except BaseException:
             self._end()  # an output that nobody has read would be taken for that of the next call
             raise
-        return [output for _, output in results]
+        return [outputs[at] for at in range(len(calls))]
 
-    def _receive(self, pipe: Connection, until: float) -> tuple[str, Any]:
+    def first_ended(self) -> str | None:
+        """Say which process has ended, and how; None: all live."""
+        for at, process in enumerate(self._processes):
+            if not process.is_alive():
+                return self._end_of(at)
+        return None
+
+    def _receive(self, at: int, wanted: str) -> tuple[str, Any]:
         """The words of a failure or "", and the output."""
-        wanted = f"expected an output of each process within {self._deadline:g} s"
         try:
-            if not pipe.poll(max(0.0, until - time.monotonic())):
-                raise TfperfError(f"{wanted}; one is still at work")
-            received: tuple[str, Any] = pipe.recv()
+            received: tuple[str, Any] = self._pipes[at].recv()
         except (EOFError, OSError) as error:
-            raise TfperfError(f"{wanted}; one has ended") from error
+            self._processes[at].join(1.0)  # its pipe closes a moment before it ends
+            raise TfperfError(f"{wanted}; {self._end_of(at)}") from error
         return received
 
-    def _end(self) -> None:
+    def _end_of(self, at: int) -> str:
+        """How a process has ended."""
+        code = self._processes[at].exitcode or 0
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        return f"{self._names[at]} has ended, {how}"
+
+    def kill(self) -> None:
+        """Kill the processes at once; another thread may do so, for a `run` that is to fail."""
         for process in self._processes:
             process.kill()
+
+    def _end(self) -> None:
+        self.kill()
         for process in self._processes:
             process.join()
         for pipe in self._pipes:
             pipe.close()
         self._processes, self._pipes = [], []
         self._signals.close()
+
+
+def _pickled(call: tuple[Callable[..., Any], tuple[Any, ...]]) -> bytes:
+    """A function by its name where the processes can import it, so that it keeps what it has loaded; else by value."""
+    try:
+        return pickle.dumps(call)
+    except (AttributeError, pickle.PicklingError, TypeError):
+        by_value: bytes = cloudpickle.dumps(call)
+        return by_value
 
 
 def _work(pipe: Connection, parent: int) -> None:

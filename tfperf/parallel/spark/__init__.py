@@ -4,10 +4,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tfperf.parallel.private_network import in_private_network
     from tfperf.parallel.spark.cluster import SparkCluster
     from tfperf.parallel.spark.node_function import NodeFunction
     from tfperf.parallel.spark.notes import Notes, Training
-    from tfperf.parallel.spark.private_network import in_private_network
     from tfperf.parallel.spark.requirements import check_requirements
 
 __all__ = [

@@ -18,9 +18,9 @@ from typing import Any, Self
 import psutil
 
 from tfperf.errors import TfperfError
+from tfperf.parallel.private_network import is_private
 from tfperf.parallel.signals import handling
 from tfperf.parallel.spark.loopback import LOOPBACK, listen_on_loopback_only
-from tfperf.parallel.spark.private_network import is_private
 
 __all__ = ["SparkCluster"]
 

@@ -64,14 +64,14 @@ def in_private_network(function: Callable[P, T], *args: P.args, **kwargs: P.kwar
     Raises:
         TfperfError: the function has raised it, or has failed otherwise, or its process has ended.
     """
-    from pyspark import cloudpickle
+    import cloudpickle
 
     name = getattr(function, "__name__", str(function))
     message = cloudpickle.dumps((sys.path, function, args, kwargs))
     ours, theirs = multiprocessing.Pipe()
     with ours, handling(signal.SIGTERM, signal.default_int_handler):
         with theirs:
-            command = [sys.executable, "-P", "-m", "tfperf.parallel.spark.private_process"]
+            command = [sys.executable, "-P", "-m", "tfperf.parallel.private_process"]
             command += [str(theirs.fileno()), str(os.getpid())]
             # In a session of its own, so that Ctrl-C reaches this process alone, which then asks that one to end
             process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)

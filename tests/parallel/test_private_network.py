@@ -13,17 +13,15 @@ import psutil
 import pytest
 
 from tfperf.errors import TfperfError
-from tfperf.parallel.spark.private_network import in_private_network, is_private
-
-pytest.importorskip("pyspark", reason="needs PySpark, which brings cloudpickle")
+from tfperf.parallel.private_network import in_private_network, is_private
 
 DEADLINE = 100
 """Seconds after which a process hangs."""
 
 SERVE = """
 import os, socket, sys
-from tfperf.parallel.spark import in_private_network
-from tfperf.parallel.spark.private_network import is_private
+from tfperf.parallel import in_private_network
+from tfperf.parallel.private_network import is_private
 
 def serve(word):
     everywhere = socket.create_server(("0.0.0.0", 0))
@@ -88,7 +86,7 @@ def test_where_the_kernel_forbids_it_the_function_runs_and_can_ask(monkeypatch, 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def ask():
-        from tfperf.parallel.spark.private_network import is_private
+        from tfperf.parallel.private_network import is_private
 
         return is_private()
 
@@ -106,7 +104,7 @@ class Refusing:
 
 
 def test_its_process_has_one_thread_when_it_leaves_the_network():
-    program = "import sys, os, tfperf.parallel.spark.private_process\n"
+    program = "import sys, os, tfperf.parallel.private_process\n"
     program += "print('numpy' in sys.modules, len(os.listdir('/proc/self/task')))"
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE)
     assert process.stdout == "False 1\n"
@@ -161,7 +159,7 @@ def test_a_process_that_ends_is_an_error():
 
 WAIT = """
 import os, sys, time
-from tfperf.parallel.spark import in_private_network
+from tfperf.parallel import in_private_network
 
 def wait():
     try:

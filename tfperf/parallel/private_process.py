@@ -1,4 +1,4 @@
-"""The process that `in_private_network` starts: `python -m tfperf.parallel.spark.private_process PIPE PARENT`."""
+"""The process that `in_private_network` starts: `python -m tfperf.parallel.private_process PIPE PARENT`."""
 
 import contextlib
 import pickle
@@ -7,7 +7,7 @@ import sys
 from multiprocessing.connection import Connection
 
 from tfperf.errors import TfperfError, in_one_line
-from tfperf.parallel.spark.private_network import leave_network
+from tfperf.parallel.private_network import leave_network
 from tfperf.with_parent import end_with_parent
 
 __all__ = ["main"]
@@ -27,7 +27,7 @@ def main() -> None:
 
 def _reply(message: bytes) -> bytes:
     """Call what the message says; pickled: the words of a failure or "", and the result."""
-    from pyspark import cloudpickle
+    import cloudpickle
 
     name = "the function"
     try:
