@@ -28,6 +28,7 @@ MAY_LEAN_ON = {
     "tuning": {"engines", "exports", "measure", "report", "search"},
     "cookbook": {"data", "exports", "measure", "nets", "report"},
     "parallel": set(),
+    "scaling": {"exports", "hardware", "measure", "parallel", "report"},
     "doctor": {"data", "measure", "parallel", "report"},
     "explaining": {"exports", "hardware", "measure", "report"},
     "cli": {
@@ -41,6 +42,7 @@ MAY_LEAN_ON = {
         "measure",
         "parallel",
         "report",
+        "scaling",
         "search",
         "tuning",
     },
@@ -123,12 +125,15 @@ def test_the_package_never_imports_recipes():
         "tfperf.exports",
         "tfperf.measure",
         "tfperf.nets",
+        "tfperf.parallel",
         "tfperf.parallel.horovod",
         "tfperf.parallel.horovod_build",
         "tfperf.parallel.launch",
         "tfperf.parallel.processes",
         "tfperf.parallel.rehearsal",
         "tfperf.parallel.spark",
+        "tfperf.parallel.splitting",
+        "tfperf.scaling",
     ],
 )
 def test_importing_does_not_import_tensorflow(module):

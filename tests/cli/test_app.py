@@ -7,7 +7,7 @@ import pytest
 
 COMMANDS = (
     "list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify",
-    "engines", "tune", "report", "hardware", "explain",
+    "engines", "tune", "report", "hardware", "explain", "scale",
 )  # fmt: skip
 
 

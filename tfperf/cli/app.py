@@ -26,7 +26,7 @@ def _help_without_command(context: typer.Context) -> None:
 
 for _command in (
     "list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify",
-    "engines", "tune", "report", "hardware", "explain",
+    "engines", "tune", "report", "hardware", "explain", "scale",
 ):  # fmt: skip
     importlib.import_module(f"tfperf.cli.{_command}_command").register(app)
 

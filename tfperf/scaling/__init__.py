@@ -1,0 +1,93 @@
+"""What more workers would buy: a cost model and a simulator of one synchronous training step."""
+
+import importlib
+from typing import Any
+
+__all__ = [
+    "ALGORITHMS",
+    "CRITICAL_BATCH",
+    "TRANSPORTS",
+    "BatchTimes",
+    "Cluster",
+    "Collective",
+    "Exchange",
+    "Layer",
+    "Link",
+    "LinkFit",
+    "Network",
+    "Outlook",
+    "Prediction",
+    "Range",
+    "Remedy",
+    "Simulation",
+    "Step",
+    "Transport",
+    "Workload",
+    "allreduce_seconds",
+    "best_algorithm",
+    "bytes_sent",
+    "crossing_size",
+    "expected_largest",
+    "fit_link",
+    "measure_batch_times",
+    "measure_link",
+    "outlook",
+    "predict_step",
+    "ring_link",
+    "seconds_to_accuracy",
+    "simulate",
+    "simulate_failures",
+    "steps_to_accuracy",
+    "sweep",
+    "timeline",
+    "whole_tensor_servers",
+    "young_interval",
+]
+
+_HOMES = {
+    "ALGORITHMS": "algorithms",
+    "CRITICAL_BATCH": "accuracy",
+    "TRANSPORTS": "constants",
+    "BatchTimes": "batch_times",
+    "Cluster": "step",
+    "Collective": "step",
+    "Exchange": "step",
+    "Layer": "workload",
+    "Link": "links",
+    "LinkFit": "links",
+    "Network": "algorithms",
+    "Outlook": "forecast",
+    "Prediction": "step",
+    "Range": "constants",
+    "Remedy": "forecast",
+    "Simulation": "simulator",
+    "Step": "step",
+    "Transport": "constants",
+    "Workload": "workload",
+    "allreduce_seconds": "algorithms",
+    "best_algorithm": "algorithms",
+    "bytes_sent": "algorithms",
+    "crossing_size": "algorithms",
+    "expected_largest": "step",
+    "fit_link": "links",
+    "measure_batch_times": "calibrating",
+    "measure_link": "calibrating",
+    "outlook": "forecast",
+    "predict_step": "step",
+    "ring_link": "calibrating",
+    "seconds_to_accuracy": "accuracy",
+    "simulate": "simulator",
+    "simulate_failures": "failures",
+    "steps_to_accuracy": "accuracy",
+    "sweep": "links",
+    "timeline": "step",
+    "whole_tensor_servers": "algorithms",
+    "young_interval": "failures",
+}
+"""Public name -> the module here, which is loaded when the name is asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
