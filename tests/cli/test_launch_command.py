@@ -9,7 +9,7 @@ import pytest
 def test_help(tfperf_command):
     result = tfperf_command("launch", "--help")
     assert result.returncode == 0
-    for option in ("-np", "--hosts", "--threads", "--stall-limit", "--min-np", "--network-interfaces"):
+    for option in ("-np", "--hosts", "--threads", "--stall-limit", "--min-np", "--tf-config", "--network-interfaces"):
         assert option in result.stdout
 
 
@@ -25,6 +25,8 @@ def test_help(tfperf_command):
         (["-H", "nonsense", "true"], "name:slots"),
         (["-H", "a:1", "--hostfile", "x", "true"], "one of"),
         (["--hostfile", "missing", "true"], "missing"),
+        (["-np", "2", "--tf-config", "65536", "true"], "--tf-config"),
+        (["-np", "3", "--parameter-servers", "1", "true"], "--tf-config PORT"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tfperf_command, arguments, words):
@@ -46,6 +48,44 @@ def test_without_horovod_it_says_how_to_get_it():
 def test_importing_the_launcher_loads_neither_tensorflow_nor_horovod():
     code = "import sys, tfperf.parallel.launch; sys.exit(bool({'tensorflow', 'horovod', 'numpy'} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+KUBERNETES = ["--manifest", "kubernetes", "--image", "example/train:1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--manifest", "nomad", "--image", "i", "-np", "2"], "expected --manifest kubernetes. Received: nomad"),
+        (["--manifest", "kubernetes", "-np", "2"], "--image IMAGE"),
+        ([*KUBERNETES], "-np N"),
+        ([*KUBERNETES, "-np", "3", "--slots-per-worker", "2"], "multiple of --slots-per-worker 2"),
+        ([*KUBERNETES, "-H", "a:1"], "--manifest without --hosts"),
+        ([*KUBERNETES, "-np", "2", "--min-np", "1"], "--manifest without --min-np"),
+        ([*KUBERNETES, "-np", "2", "--mpi"], "--manifest without --mpi"),
+        (["-np", "2", "--image", "i"], "with --manifest"),
+        (["-np", "2", "--gpus"], "with --manifest"),
+        (["-np", "2", "--slots-per-worker", "1"], "with --manifest"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_one_line_and_2(tfperf_command, arguments, words):
+    result = tfperf_command("launch", *arguments, "python", "train.py")
+    assert (result.returncode, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert words in line
+
+
+def test_a_manifest_is_yaml_and_starts_nothing(tfperf_command, tmp_path):
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML, which Horovod brings")
+    options = ["--tf-config", "2222", "--stall-limit", "900", "--verbose", "--network-interfaces", "net1"]
+    result = tfperf_command("launch", *KUBERNETES, "-np", "2", *options, "touch", tmp_path / "started")
+    assert (result.returncode, result.stderr) == (0, "")
+    replicas = yaml.safe_load(result.stdout)["spec"]["mpiReplicaSpecs"]
+    (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
+    words = " ".join(launcher["command"])
+    for part in ("-np 2 ", "--tf-config 2222 ", "--stall-limit 900 ", "--verbose ", "--network-interfaces net1 "):
+        assert part in words
+    assert not (tmp_path / "started").exists()
 
 
 SHOW = "import os, sys; print(sys.argv[1:], *(os.environ.get(name) for name in {names}), sep='|')"

@@ -4,8 +4,9 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -54,6 +55,22 @@ def register(app: typer.Typer) -> None:
                 "--host-discovery-script", help="Elastic: a program that prints a line name:slots for each host."
             ),
         ] = None,
+        tf_config: Annotated[
+            int | None,
+            typer.Option(
+                metavar="PORT",
+                min=1,
+                max=65535,
+                help="Set TF_CONFIG for tf.distribute: the server of rank r listens on PORT + r, on all interfaces.",
+            ),
+        ] = None,
+        parameter_servers: Annotated[
+            int,
+            typer.Option(min=0, help="With --tf-config: the last N ranks are parameter servers, rank 0 is the chief."),
+        ] = 0,
+        mpi: Annotated[
+            bool, typer.Option("--mpi", help="Exchange through MPI's shared memory: all ranks on this machine.")
+        ] = False,
         interfaces: Annotated[
             str | None,
             typer.Option(
@@ -63,6 +80,15 @@ def register(app: typer.Typer) -> None:
         output_folder: Annotated[
             Path | None, typer.Option("--output-filename", help="Keep a copy of what each rank prints in this folder.")
         ] = None,
+        manifest: Annotated[
+            str | None,
+            typer.Option(metavar="KIND", help="Start nothing; print a manifest: kubernetes, an MPIJob of Kubeflow."),
+        ] = None,
+        image: Annotated[str | None, typer.Option(help="With --manifest: the image of all pods.")] = None,
+        slots_per_worker: Annotated[
+            int | None, typer.Option(min=1, help="With --manifest: ranks in each worker pod. [1]")
+        ] = None,
+        gpus: Annotated[bool, typer.Option("--gpus", help="With --manifest: a GPU of NVIDIA for each rank.")] = False,
         verbose: Annotated[bool, typer.Option("--verbose", help="Print what is started, and hide nothing.")] = False,
     ) -> None:
         """Run a Horovod script in several ranks.
@@ -71,6 +97,40 @@ def register(app: typer.Typer) -> None:
         listen on loopback only and share its cores. If a rank fails, waits too long for the others, or this command
         ends, all ranks end, with every process that they started.
         """
+        if manifest is not None:
+            unfit = {
+                "--hosts": hosts,
+                "--hostfile": hostfile,
+                "--host-discovery-script": discovery_script,
+                "--min-np": min_np,
+                "--max-np": max_np,
+                "--output-filename": output_folder,
+                "--mpi": mpi or None,
+            }
+            options = {
+                "--stall-warning": stall_warning,
+                "--stall-limit": stall_limit,
+                "--start-timeout": start_timeout,
+                "--tf-config": tf_config,
+                "--parameter-servers": parameter_servers or None,
+            }
+            _check_manifest(manifest, unfit)
+            _print_mpi_job(
+                command,
+                image=image,
+                ranks=ranks,
+                slots=slots_per_worker or 1,
+                threads=threads,
+                gpus=gpus,
+                interfaces=interfaces or "eth0",
+                options=[
+                    *(word for name, value in options.items() if value is not None for word in (name, str(value))),
+                    *(["--verbose"] if verbose else []),
+                ],
+            )
+            return
+        if image is not None or gpus or slots_per_worker is not None:
+            raise typer.BadParameter("expected --image, --slots-per-worker and --gpus with --manifest kubernetes")
         from tfperf.parallel.launch import Job, parse_hosts, read_hostfile
         from tfperf.parallel.launch import launch as run
 
@@ -90,6 +150,9 @@ def register(app: typer.Typer) -> None:
             stall_warning=stall_warning,
             stall_limit=stall_limit,
             start_timeout=start_timeout,
+            tf_config_port=tf_config,
+            parameter_servers=parameter_servers,
+            mpi=mpi,
             interfaces=interfaces.split(",") if interfaces is not None else (),
             output_folder=output_folder,
             verbose=verbose,
@@ -107,6 +170,26 @@ def register(app: typer.Typer) -> None:
         if failure:
             print(f"tfperf launch: {failure.words}", file=sys.stderr)
             raise typer.Exit(failure.code)
+
+
+def _check_manifest(kind: str, unfit: Mapping[str, object]) -> None:
+    if kind != "kubernetes":
+        raise typer.BadParameter(f"expected --manifest kubernetes. Received: {kind}")
+    for name, value in unfit.items():
+        if value is not None:
+            raise typer.BadParameter(
+                f"expected --manifest without {name}: the ranks run in pods that the operator starts"
+            )
+
+
+def _print_mpi_job(command: list[str], image: str | None, ranks: int | None, **options: Any) -> None:
+    from tfperf.parallel.launch.manifest import mpi_job, to_yaml
+
+    if image is None:
+        raise typer.BadParameter("expected the image of the pods with --manifest: --image IMAGE")
+    if ranks is None:
+        raise typer.BadParameter("expected the number of ranks: -np N")
+    print(to_yaml(mpi_job(command, image=image, ranks=ranks, **options)), end="")
 
 
 def _exit_on_signal(number: int, _: object) -> NoReturn:

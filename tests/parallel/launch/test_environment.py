@@ -39,6 +39,12 @@ def test_options_win_over_the_users_own_variables():
     assert (variables[WARNING], variables[LIMIT]) == ("10", "10")
 
 
+def test_the_least_threads_between_operations_win_over_all():
+    variables = made({THREADS[1]: "2"}, threads=2, least_between=5)
+    assert [variables[name] for name in THREADS] == ["2", "5", "2"]
+    assert made(threads=7, least_between=5)[THREADS[1]] == "7"
+
+
 def test_the_base_is_not_changed():
     base = {"PATH": "/bin"}
     made(base)
@@ -57,8 +63,9 @@ def test_no_limit_can_be_asked_for():
 
 
 def test_a_variable_that_is_no_number_is_named():
-    with pytest.raises(HorovodError, match=f"{WARNING}.*soon"):
-        made({WARNING: "soon"})
+    for name in (WARNING, THREADS[1]):
+        with pytest.raises(HorovodError, match=f"{name}.*soon"):
+            made({name: "soon"})
 
 
 @pytest.mark.parametrize("base", [{}, {"PATH": ""}, {"PATH": os.environ["PATH"]}])

@@ -39,7 +39,7 @@ def test_ranks_get_the_command_the_folder_and_their_numbers(told):
         assert variables["HOROVOD_CONTROLLER"] == "gloo"
         assert variables["HOROVOD_GLOO_IFACE"] == "lo"
         assert variables["HOROVOD_GLOO_RENDEZVOUS_ADDR"] == "127.0.0.1"
-        assert "HOROVOD_ELASTIC" not in variables
+        assert not {"HOROVOD_ELASTIC", "TF_CONFIG"} & variables.keys()
 
 
 def test_ranks_on_names_of_this_machine_share_its_cores(told, monkeypatch):
@@ -64,6 +64,34 @@ def test_fewer_ranks_than_slots(told):
 def test_a_single_rank_has_no_prefix(capfd):
     assert launch(Job(command=["echo", "words"], ranks=1)) is None
     assert capfd.readouterr().out == "words\n"
+
+
+def test_ranks_get_tf_config_when_it_is_asked_for(told, monkeypatch):
+    monkeypatch.setenv("TF_NUM_INTEROP_THREADS", "1")
+    ranks = told(ranks=2, tf_config_port=2222)
+    configs = [json.loads(variables["TF_CONFIG"]) for *_, variables in ranks.values()]
+    assert [config["task"] for config in configs] == [{"type": "worker", "index": 0}, {"type": "worker", "index": 1}]
+    assert [config["cluster"] for config in configs] == [{"worker": ["localhost:2222", "localhost:2223"]}] * 2
+    assert {variables["TF_NUM_INTEROP_THREADS"] for *_, variables in ranks.values()} == {"1"}
+
+
+def test_the_chief_of_parameter_servers_ends_them(script, capfd):
+    """And a worker has a thread to wait in for each of them."""
+    show = "print(os.environ['TF_CONFIG'].split('task')[1], os.environ['TF_NUM_INTEROP_THREADS'], flush=True)"
+    up = "if rank: open(sys.argv[1] + str(rank), 'w').close()"
+    wait = (
+        "while rank == 0 and not all(os.path.exists(sys.argv[1] + one) for one in '12'): time.sleep(0.01)\n"
+        "if rank: signal.pause()"
+    )
+    path = script(f"{show}\n{up}\n{wait}\n")
+    command = ["python", str(path), str(path.parent / "up")]
+    assert launch(Job(command=command, ranks=3, threads=1, tf_config_port=2222, parameter_servers=1)) is None
+    output = capfd.readouterr()
+    shown = sorted(output.out.splitlines())
+    assert [line.split()[2:] for line in shown] == [
+        ['{"type":', f'"{role}",', '"index":', "0}}", "3"] for role in ("chief", "worker", "ps")
+    ]
+    assert "TensorFlow's servers listen on all interfaces, on ports 2222 to 2224" in output.err
 
 
 def test_the_output_is_copied(tmp_path, capfd):
@@ -144,6 +172,10 @@ def test_a_victim_of_a_rank_that_finished_early_says_so(script, tmp_path, monkey
         ({"discovery_script": "true"}, "no host yet"),
         ({"ranks": 1, "interfaces": ["nonsense0"]}, "nonsense0"),
         ({"ranks": 1, "stall_limit": 1}, "stall limit"),
+        ({"ranks": 2, "tf_config_port": 65535}, "at most 65534 for 2 ranks. Received: 65535"),
+        ({"ranks": 2, "tf_config_port": 2222, "parameter_servers": 1}, "at least 3 ranks"),
+        ({"ranks": 2, "parameter_servers": 1}, "with --tf-config"),
+        ({"least": 1, "tf_config_port": 2222, "hosts": parse_hosts("a:1,b:1")}, "hosts are fixed"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused(options, words):
@@ -221,7 +253,16 @@ def test_a_run_on_several_machines_says_what_it_exposes(ssh_log, capfd):
 def test_a_rank_elsewhere_ends_with_the_others(ssh_log, script):
     path = script("if rank == 1:\n    sys.exit(3)\nsignal.pause()\n")
     failure = launch(Job(command=["python", str(path)], hosts=elsewhere("one", "two"), interfaces=["lo"]))
-    assert failure.words == "rank 1 ended with exit code 3; the other ranks were ended"
+    assert failure.words == "rank 1 on two.invalid ended with exit code 3; the other ranks were ended"
+
+
+@pytest.mark.parametrize(
+    ("host", "words"), [("localhost", "ended with exit code 255"), ("one.invalid", "is lost: ssh")]
+)
+def test_exit_code_255_may_be_sshs(ssh_log, host, words):
+    failure = launch(Job(command=["sh", "-c", "exit 255"], hosts=parse_hosts(f"{host}:1"), interfaces=["lo"]))
+    assert words in failure.words
+    assert failure.code == 255
 
 
 def test_the_common_interfaces_of_several_machines_are_found(ssh_log, capfd):

@@ -23,7 +23,8 @@ STALL_LIMIT = 300
 START_TIMEOUT = 60
 """Seconds that ranks wait for each other to start; Horovod's 30 are short for several imports of TensorFlow at once."""
 
-_THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+_BETWEEN = "TF_NUM_INTEROP_THREADS"
+_THREADS = ("TF_NUM_INTRAOP_THREADS", _BETWEEN, "OMP_NUM_THREADS")
 _WARNING, _LIMIT = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
 _START = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 
@@ -36,6 +37,7 @@ def rank_environment(
     stall_warning: int | None = None,
     stall_limit: int | None = None,
     start_timeout: int | None = None,
+    least_between: int = 1,
     address: str,
 ) -> dict[str, str]:
     """The variables that all ranks share. What is None comes from the user's own variable, or else from a default.
@@ -48,6 +50,8 @@ def rank_environment(
         stall_warning: seconds after which ranks that wait name those they wait for.
         stall_limit: seconds after which ranks that wait end; 0: never.
         start_timeout: seconds that ranks wait for each other at the start.
+        least_between: threads that run operations side by side, at least so many whatever was asked: TensorFlow's
+            workers wait for parameter servers in these, and with none left they wait for ever.
         address: where the rendezvous server listens.
 
     Raises:
@@ -56,10 +60,11 @@ def rank_environment(
     environment = dict(base)
     for name in _THREADS:
         _set(environment, name, threads, default_threads)
+    environment[_BETWEEN] = str(max(_number(environment, _BETWEEN, "a number"), least_between))
     _set(environment, _WARNING, stall_warning, STALL_WARNING)
     _set(environment, _LIMIT, stall_limit, STALL_LIMIT)
     _set(environment, _START, start_timeout, START_TIMEOUT)
-    warning, limit = (_seconds(environment, name) for name in (_WARNING, _LIMIT))
+    warning, limit = (_number(environment, name, "seconds") for name in (_WARNING, _LIMIT))
     if 0 < limit < warning:
         raise HorovodError(
             f"expected a stall limit not below the warning, {warning} s, or 0 for none; received {limit} s"
@@ -84,8 +89,8 @@ def _set(environment: dict[str, str], name: str, asked: int | None, default: int
         environment.setdefault(name, str(default))
 
 
-def _seconds(environment: Mapping[str, str], name: str) -> int:
+def _number(environment: Mapping[str, str], name: str, what: str) -> int:
     try:
         return int(environment[name])
     except ValueError as error:
-        raise HorovodError(f"expected {name} to be seconds, received {environment[name]!r}") from error
+        raise HorovodError(f"expected {name} to be {what}, received {environment[name]!r}") from error

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,18 +9,19 @@ from pathlib import Path
 
 from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
+from tfperf.parallel.horovod_build.installed import installed
 from tfperf.parallel.launch.elastic import Discovery, run_elastic
 from tfperf.parallel.launch.environment import START_TIMEOUT, rank_environment, threads_per_rank
 from tfperf.parallel.launch.hosts import DiscoveryScript, Host, is_this_machine
 from tfperf.parallel.launch.network import Network, exposure
 from tfperf.parallel.launch.output import say
-from tfperf.parallel.launch.ranks import Failure, Ranks, ssh
+from tfperf.parallel.launch.ranks import Failure, Ranks
+from tfperf.parallel.launch.ssh import check_host
 from tfperf.parallel.launch.static import run_static
+from tfperf.parallel.launch.tf_config import servers_warning
+from tfperf.parallel.private_network import is_private
 
 __all__ = ["Job", "launch"]
-
-SSH_SECONDS = 60
-"""How long a host may take to answer through ssh before it counts as out of reach."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class Job:
         threads: of each rank; None: what TF_NUM_INTRAOP_THREADS and its like say, or else this machine's cores
             shared between its ranks.
         stall_warning, stall_limit, start_timeout: seconds, see `rank_environment`.
+        tf_config_port: ranks get TF_CONFIG, for `tf.distribute`; the server of rank r listens on this port + r, on all
+            interfaces.
+        parameter_servers: so many of the ranks are parameter servers, see `tf_configs`.
+        mpi: ranks exchange through MPI's shared memory and not through Gloo's sockets; all are on this machine.
         interfaces: network interfaces to use; empty: loopback, or with hosts elsewhere those that all share.
         output_folder: where to copy what ranks print, too.
         verbose: tell what is started, and hide nothing.
@@ -55,6 +59,9 @@ class Job:
     stall_warning: int | None = None
     stall_limit: int | None = None
     start_timeout: int | None = None
+    tf_config_port: int | None = None
+    parameter_servers: int = 0
+    mpi: bool = False
     interfaces: Sequence[str] = ()
     output_folder: Path | None = None
     verbose: bool = False
@@ -83,6 +90,8 @@ def launch(job: Job) -> Failure | None:
     number = job.ranks or job.least or sum(host.slots for host in hosts)
     _check_numbers(job, number, hosts)
     elsewhere = [host for host in hosts if not is_this_machine(host.name)]
+    if job.mpi:
+        _check_mpi(job, elsewhere)
     network = _network(job, hosts, elsewhere)
     environment = rank_environment(
         job.environment,
@@ -91,10 +100,13 @@ def launch(job: Job) -> Failure | None:
         stall_warning=job.stall_warning,
         stall_limit=job.stall_limit,
         start_timeout=job.start_timeout,
+        least_between=number if job.parameter_servers else 1,
         address=network.address,
     )
     if not elsewhere and shutil.which(job.command[0], path=environment["PATH"]) is None:
         raise HorovodError(f"expected a command that can be run, {job.command[0]!r} is not found or not executable")
+    if job.tf_config_port is not None and (elsewhere or not is_private()):
+        say(servers_warning(job.tf_config_port, number))
     if job.verbose:
         say(
             f"{number} ranks on {', '.join(f'{host.name}:{host.slots}' for host in hosts)}, each with "
@@ -106,7 +118,15 @@ def launch(job: Job) -> Failure | None:
         discovery = _discovery(job, hosts, only_this_machine=network.is_loopback)
         failure = run_elastic(ranks, discovery, network, start=number, least=job.least or number, most=job.most)
     else:
-        failure = run_static(ranks, hosts, network, number=number)
+        failure = run_static(
+            ranks,
+            hosts,
+            network,
+            number=number,
+            tf_config_port=job.tf_config_port,
+            parameter_servers=job.parameter_servers,
+            mpi=job.mpi,
+        )
     if ranks.nobody_reads:
         raise BrokenPipeError
     return failure
@@ -119,6 +139,20 @@ def _require_horovod() -> None:
         missing = (error.name or "").partition(".")[0] == "horovod"
         what = "Horovod is not installed" if missing else f"Horovod cannot be loaded ({error})"
         raise HorovodError(f"{what}; run `tfperf horovod install`") from error
+
+
+def _check_mpi(job: Job, elsewhere: Sequence[Host]) -> None:
+    if job.elastic or elsewhere:
+        raise HorovodError(
+            "expected --mpi with a fixed number of ranks on this machine; leave it out, as Gloo does both"
+        )
+    here = installed()
+    mpi = (here and here.mpi) or "no MPI"
+    if not mpi.startswith("MPICH"):
+        raise HorovodError(
+            f"expected a Horovod with MPICH for --mpi, it has {mpi}; pip install 'tfperf[mpi]' and then "
+            "`tfperf horovod install --mpi`"
+        )
 
 
 def _hosts(job: Job) -> tuple[Host, ...]:
@@ -141,6 +175,10 @@ def _check_numbers(job: Job, number: int, hosts: Sequence[Host]) -> None:
         raise HorovodError(f"expected --min-np <= -np <= --max-np, received {least}, {number} and {most}")
     if job.discovery_script is None and slots < number:
         raise HorovodError(f"expected at most {slots} ranks, as the hosts have no more slots; received {number}")
+    if job.tf_config_port is not None and job.elastic:
+        raise HorovodError("expected --tf-config without --min-np and --host-discovery-script: its hosts are fixed")
+    if job.parameter_servers and job.tf_config_port is None:
+        raise HorovodError("expected --parameter-servers with --tf-config PORT, which says where they listen")
     if slots < number:
         say(f"waiting for hosts: there are {slots} slots for {number} ranks")
 
@@ -152,20 +190,8 @@ def _network(job: Job, hosts: Sequence[Host], elsewhere: Sequence[Host]) -> Netw
         return Network.loopback()
     say(exposure(hosts, job.interfaces))
     with ThreadPoolExecutor() as pool:
-        list(pool.map(_check_ssh, (host.name for host in elsewhere)))
+        list(pool.map(lambda host: check_host(host.name, job.environment), elsewhere))
     return wanted or Network.common(hosts, job.start_timeout or START_TIMEOUT)
-
-
-def _check_ssh(host: str) -> None:
-    try:
-        result = subprocess.run(
-            ssh(host, ["true"]), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SSH_SECONDS
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise HorovodError(f"cannot reach {host} through ssh: {error}") from error
-    if result.returncode:
-        reason = (result.stderr.strip() or f"exit code {result.returncode}").splitlines()[-1]
-        raise HorovodError(f"cannot reach {host} through ssh without a password: {reason}")
 
 
 def _most_on_one_machine(job: Job, number: int, hosts: Sequence[Host], elsewhere: Sequence[Host]) -> int:

@@ -1,6 +1,6 @@
 """The ranks that run: each started behind a keeper, on this machine or through ssh, and all of them ended together."""
 
-import shlex
+import contextlib
 import signal
 import subprocess
 import sys
@@ -13,9 +13,10 @@ from typing import TextIO
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.launch.output import Relay
+from tfperf.parallel.launch.ssh import SSH_FAILED, first_line, ssh
 from tfperf.start_up_noise import START_UP_NOISE
 
-__all__ = ["Ended", "Failure", "Ranks", "first_cause", "ssh"]
+__all__ = ["Ended", "Failure", "Ranks", "first_cause"]
 
 LAST_RESORT = 15.0
 """Seconds after which a keeper that was told to end is killed: behind ssh, its machine may be out of reach."""
@@ -29,11 +30,12 @@ class Ended:
     """How one rank ended.
 
     Attributes:
-        name: as the user is told, "rank 1".
+        name: as the user is told, "rank 1" or "rank 1 on node2".
         code: exit code, 128 + N after signal N.
         by_us: it was told to end.
         blames_others: it failed because another rank went away.
         time: when, in seconds of `time.monotonic`.
+        elsewhere: it ran on another machine, through ssh.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Ended:
     by_us: bool = False
     blames_others: bool = False
     time: float = 0.0
+    elsewhere: bool = False
 
     @property
     def failed(self) -> bool:
@@ -50,6 +53,8 @@ class Ended:
     def __str__(self) -> str:
         if self.code > 128 and self.code - 128 in set(signal.Signals):
             return f"{self.name} was killed by {signal.Signals(self.code - 128).name}"
+        if self.code == SSH_FAILED and self.elsewhere:
+            return f"{self.name} is lost: ssh has no connection to it any more, or it ended with exit code {self.code}"
         return f"{self.name} ended with exit code {self.code}"
 
 
@@ -141,7 +146,7 @@ class Ranks:
             self._running.discard(keeper)
             by_us = keeper in self._told
         blames_others = any(relay.saw_broken_ring for relay in relays)
-        return Ended(name, code if code >= 0 else 128 - code, by_us, blames_others, ended_at)
+        return Ended(name, code if code >= 0 else 128 - code, by_us, blames_others, ended_at, host is not None)
 
     def end(self) -> None:
         """Tell all ranks to end, and start no more."""
@@ -158,14 +163,20 @@ class Ranks:
 
     def _start(self, name: str, environment: Mapping[str, str], host: str | None) -> "subprocess.Popen[bytes]":
         pipe = subprocess.PIPE
-        command = self._command if host is None else ssh(host, self._command, environment)
+        command = self._command if host is None else ssh(host, self._command)
         variables = environment if host is None else None  # ssh runs with our own
         try:
-            return subprocess.Popen(
+            keeper = subprocess.Popen(
                 command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
             )
         except OSError as error:
             raise HorovodError(f"cannot start {name}: {error.strerror}") from error
+        if host is not None:
+            assert keeper.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # ssh has failed, as its exit code will tell
+                keeper.stdin.write(first_line(environment))
+                keeper.stdin.flush()
+        return keeper
 
     def _tell_to_end(self, keeper: "subprocess.Popen[bytes]") -> None:
         with self._lock:
@@ -216,16 +227,5 @@ class Ranks:
 
 def _close_lifeline(keeper: "subprocess.Popen[bytes]") -> None:
     assert keeper.stdin is not None
-    keeper.stdin.close()
-
-
-def ssh(host: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
-    """The command that runs another one on a host, in the folder of the same name; its input holds it.
-
-    Unlike `horovodrun`, ssh is not told to accept any machine that claims to be that host.
-    """
-    from horovod.runner.common.util.env import is_exportable
-
-    assignments = [f"{name}={value}" for name, value in (environment or {}).items() if is_exportable(name)]
-    line = f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec env {shlex.join([*assignments, *command])}"
-    return ["ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", host, line]
+    with contextlib.suppress(BrokenPipeError):  # what it did not read is lost with it
+        keeper.stdin.close()

@@ -1,14 +1,17 @@
 """A fixed number of ranks: all start, and the first that fails ends all."""
 
+import contextlib
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tfperf.parallel.launch.hosts import Host, is_this_machine
+from tfperf.parallel.launch.mpi import ProcessManager
 from tfperf.parallel.launch.network import Network
 from tfperf.parallel.launch.ranks import Ended, Failure, Ranks, first_cause
 from tfperf.parallel.launch.rendezvous import Rendezvous
+from tfperf.parallel.launch.tf_config import tf_configs
 
 __all__ = ["run_static"]
 
@@ -16,27 +19,54 @@ PATIENCE = 3.0
 """Seconds to wait for the rank that caused a failure once a rank has failed that blames another one."""
 
 
-def run_static(ranks: Ranks, hosts: Iterable[Host], network: Network, *, number: int) -> Failure | None:
+def run_static(
+    ranks: Ranks,
+    hosts: Iterable[Host],
+    network: Network,
+    *,
+    number: int,
+    tf_config_port: int | None = None,
+    parameter_servers: int = 0,
+    mpi: bool = False,
+) -> Failure | None:
     """Run so many ranks on these hosts to their end; why they failed, if they did.
 
+    With parameter servers the others are ended when rank 0 has finished: a TensorFlow server never ends by itself.
+
+    Args:
+        ranks: runs them.
+        hosts: where, in their order.
+        network: what they use of it.
+        number: how many.
+        tf_config_port, parameter_servers: for TF_CONFIG, see `tf_configs`; None: the ranks do not get it.
+        mpi: they exchange through MPI's shared memory, all on this machine.
+
     Raises:
-        HorovodError: a rank cannot be started.
+        HorovodError: a rank cannot be started, or TF_CONFIG cannot be.
     """
     from horovod.runner.common.util.hosts import HostInfo, get_host_assignments
     from horovod.runner.gloo_run import create_slot_env_vars
 
     slots = get_host_assignments([HostInfo(host.name, host.slots) for host in hosts], number, number)
+    configs = None
+    if tf_config_port is not None:
+        names = [slot.hostname for slot in slots]
+        configs = tf_configs(names, tf_config_port, parameter_servers=parameter_servers)
     width = len(str(number - 1))
     cause_found = threading.Event()
 
     def run(slot: Any) -> Ended:
+        host = None if is_this_machine(slot.hostname) else slot.hostname
         try:
             ended = ranks.run(
-                f"rank {slot.rank}",
+                f"rank {slot.rank}" if host is None else f"rank {slot.rank} on {host}",
                 label=f"{slot.rank:0{width}}",
                 prefix=f"[{slot.rank}] " if number > 1 else "",
-                variables=shared | create_slot_env_vars(slot),
-                host=None if is_this_machine(slot.hostname) else slot.hostname,
+                variables=shared
+                | create_slot_env_vars(slot)
+                | ({"TF_CONFIG": configs[slot.rank]} if configs else {})
+                | (manager.variables(slot.rank) if manager else {}),
+                host=host,
             )
         except BaseException:
             ranks.end()
@@ -46,9 +76,14 @@ def run_static(ranks: Ranks, hosts: Iterable[Host], network: Network, *, number:
                 cause_found.wait(PATIENCE)
             cause_found.set()
             ranks.end()
+        elif parameter_servers and slot.rank == 0:
+            ranks.end()
         return ended
 
-    with Rendezvous(network.address) as rendezvous, ThreadPoolExecutor(number) as pool:
+    with contextlib.ExitStack() as stack:
+        manager = stack.enter_context(ProcessManager(number)) if mpi else None
+        rendezvous = stack.enter_context(Rendezvous(network.address))
+        pool = stack.enter_context(ThreadPoolExecutor(number))
         shared = network.variables(rendezvous.start())
         rendezvous.init(slots)
         try:
