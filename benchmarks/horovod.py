@@ -3,6 +3,7 @@
     python benchmarks/horovod.py            # about 15 minutes; leave the machine alone meanwhile
     python benchmarks/horovod.py --quick    # about 4 minutes, rougher
     python benchmarks/horovod.py --json figures.json
+    python benchmarks/horovod.py --transports    # 2 minutes; needs `tfperf horovod install --mpi` with MPICH
 
 In one run, taking turns, on ranks of one thread that keep to a core each, it measures
 
@@ -11,10 +12,15 @@ In one run, taking turns, on ranks of one thread that keep to a core each, it me
 - on resnet18, two ranks against one process of one thread, against one of two threads, both without Horovod,
   and against the same two ranks when they exchange nothing: what this machine has to give.
 
-Exit code 0: `fit` costs at most 2 %, and two ranks train at least 1.9 times the images of one. 1: not so.
+Exit code 0: `fit` costs at most 2 %, and two ranks train at least 95 % of the images that they train when they exchange
+nothing. 1: not so.
+
+With --transports it measures allreduces and a step of mnist_cnn on such ranks over Gloo's sockets and over MPI's shared
+memory, launched in turns.
 """
 # ruff: noqa: E402 - the path must be cleaned before anything is imported
 
+import json
 import os
 import subprocess
 import sys
@@ -30,6 +36,7 @@ sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != Path(_
 import numpy as np
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from tfperf.errors import MeasurementError
 from tfperf.measure import Comparison, Environment, compare
@@ -37,7 +44,7 @@ from tfperf.measure.results import Result, read_result, write_result
 from tfperf.measure.words import format_bytes, format_seconds
 
 MOST_COST = 0.02  # of fit, as a share of the loop by hand
-LEAST_SPEED_UP = 1.9  # of two ranks against one, each with one thread
+LEAST_SHARE = 0.95  # of two ranks' speed when they exchange nothing
 BATCH = 32  # images of each rank
 STEPS = {"resnet18": 16, "mnist_cnn": 200}  # of one fit, whose start and end have a price, and of one turn of the loop
 SCALING_BATCH = 128  # the source's 256 on two devices
@@ -46,6 +53,10 @@ SIZES = [2**exponent for exponent in range(10, 27, 2)]  # bytes: 1 KiB to 64 MiB
 TURN_SECONDS = 0.2  # about as long as one turn of allreduces
 TIME_LIMITS = {"resnet18": 360.0, "mnist_cnn": 90.0, "scaling": 300.0, "allreduce": 60.0}
 QUICK_SHARE = 0.2
+TRANSPORTS = {"Gloo": [], "MPI": ["--mpi"]}  # what `tfperf launch` is told
+TRANSPORT = "transport"  # the part that measures one of them
+ROUNDS = 3  # launches of each transport
+TRANSPORT_STEPS = 200  # of mnist_cnn in a launch
 DEADLINE = 1200.0
 
 Function = Callable[[], Any]
@@ -116,15 +127,15 @@ def loop_by_hand(model: str) -> Function:
     return epoch
 
 
-def training_step(*, distributed: bool) -> Function:
-    """One training step of resnet18 as fit takes it."""
+def training_step(model: str = "resnet18", batch: int = SCALING_BATCH, *, distributed: bool) -> Function:
+    """One training step as fit takes it."""
     import tfperf.parallel.horovod as hvd
 
-    net = compiled("resnet18")
+    net = compiled(model)
     if distributed:
         hvd.DistributedOptimizer(net.optimizer)
     net.make_train_function()
-    batches = iter(data(SCALING_BATCH, 1).repeat())
+    batches = iter(data(batch, 1).repeat())
     return lambda: net.train_function(batches)
 
 
@@ -153,13 +164,19 @@ def repeats_for_a_turn(size: int) -> int:
     return int(horovod.broadcast_object(max(3, round(5 * TURN_SECONDS / (time.perf_counter() - start)))))
 
 
-def as_rank(path: Path, share: float, part: str) -> None:
-    """What each rank does in one part of the run; rank 0 measures and writes the result."""
+def join_ranks() -> None:
+    """Be a rank of one thread on a core of its own."""
     keep_to_core(int(os.environ["HOROVOD_LOCAL_RANK"]))
     set_threads(1)
     import tfperf.parallel.horovod as hvd
 
     hvd.init()
+
+
+def as_rank(path: Path, share: float, part: str) -> None:
+    """What each rank does in one part of the run; rank 0 measures and writes the result."""
+    join_ranks()
+    import tfperf.parallel.horovod as hvd
 
     def measure(title: str, ours: dict[str, Function], alone: dict[str, Function] | None = None) -> Comparison | None:
         def lesson(called: dict[str, Function]) -> Comparison:
@@ -204,6 +221,27 @@ def measure_scaling(measure: Measure) -> Found | None:
         if found is None:
             return None
         return (found,), {f"cores used: {name}": server.cores for name, server in zip(alone, (one, two), strict=True)}
+
+
+def measure_transport(path: Path) -> None:
+    """Write the median seconds of an allreduce, by bytes, and of a step of mnist_cnn without and with exchange."""
+    join_ranks()
+    import tfperf.parallel.horovod as hvd
+
+    calls = {str(size): (allreduces(size, 1), repeats_for_a_turn(size)) for size in SIZES}
+    for name, distributed in (("no exchange", False), ("step", True)):
+        calls[name] = training_step("mnist_cnn", BATCH, distributed=distributed), TRANSPORT_STEPS
+    medians = {}
+    for name, (call, repeats) in calls.items():
+        call()
+        seconds = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - start)
+        medians[name] = float(np.median(seconds))
+    if hvd.rank() == 0:
+        path.write_text(json.dumps(medians))
 
 
 PARTS: dict[str, Callable[[Measure], Found | None]] = {"costs": measure_costs, "scaling": measure_scaling}
@@ -303,9 +341,9 @@ def verdicts(result: Result) -> Iterator[tuple[str, str, bool | None]]:
             words = f"{way} against the loop by hand, {model}: costs {cost:+.1%} [{low:+.1%}, {high:+.1%}]"
             yield words, f"at most {MOST_COST:.0%}" if held else "", cost <= MOST_COST if held else None
     ways = {  # two ranks train twice the images in each step
-        "1 process of 1 thread": ("1 process, 1 thread", 2, LEAST_SPEED_UP),
+        "1 process of 1 thread": ("1 process, 1 thread", 2, None),
         "1 process of 2 threads": ("1 process, 2 threads", 2, None),
-        "the same without exchange": ("2 ranks, no exchange", 1, None),
+        "the same without exchange": ("2 ranks, no exchange", 1, LEAST_SHARE),
     }
     for title, (baseline, factor, least) in ways.items():
         ratio = scaling.ratio(baseline, "2 ranks")
@@ -360,9 +398,27 @@ def draw(figure: Any, result: Result) -> None:
     axes.legend()
 
 
+def show_transports(found: dict[str, list[dict[str, float]]]) -> None:
+    """Print the median launch of each transport beside the others, with the least and the greatest."""
+    table = Table(title="two ranks of one thread")
+    for title in ("", *TRANSPORTS, "speed-up"):
+        table.add_column(title, justify="right" if title else "left")
+    for name in found["Gloo"][0]:
+        words = {"no exchange": "mnist_cnn, a step, no exchange", "step": "mnist_cnn, a step"}.get(name)
+        seconds = {transport: sorted(launch[name] for launch in launches) for transport, launches in found.items()}
+        gloo, mpi = (float(np.median(values)) for values in seconds.values())
+        cells = [
+            f"{format_seconds(float(np.median(values)))} [{format_seconds(values[0])}, {format_seconds(values[-1])}]"
+            for values in seconds.values()
+        ]
+        table.add_row(words or f"allreduce of {format_bytes(int(name))}", *cells, f"{gloo / mpi:.2f}x")
+    console.print(table)
+
+
 def main(
     quick: Annotated[bool, typer.Option("--quick", help="A fifth of the time.")] = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="Where the result goes, the plot beside it.")] = None,
+    transports: Annotated[bool, typer.Option("--transports", help="Only Gloo beside MPI, on this machine.")] = False,
     threads: Annotated[int | None, typer.Option("--serve", hidden=True)] = None,
     part: Annotated[str, typer.Option(hidden=True)] = "costs",
     result_path: Annotated[Path | None, typer.Option("--result", hidden=True)] = None,
@@ -371,10 +427,24 @@ def main(
     if threads:
         serve(threads)
         return
+    if result_path and part == TRANSPORT:
+        measure_transport(result_path)
+        return
+    if transports:
+        found: dict[str, list[dict[str, float]]] = {transport: [] for transport in TRANSPORTS}
+        for number in range(ROUNDS):
+            for transport, options in TRANSPORTS.items():
+                console.print(f"{transport}: launch {number + 1} of {ROUNDS}")
+                launched = launch_ranks(TRANSPORT, options=options, read=lambda path: json.loads(path.read_text()))
+                found[transport].append(launched)
+        show_transports(found)
+        return
     if result_path:
         as_rank(result_path, QUICK_SHARE if quick else 1.0, part)
         return
-    costs, scaling = run_part("costs", quick, {}), run_part("scaling", quick, {"HOROVOD_CYCLE_TIME": SCALING_CYCLE})
+    flags = ["--quick"] if quick else []
+    costs = launch_ranks("costs", flags=flags)
+    scaling = launch_ranks("scaling", flags=flags, variables={"HOROVOD_CYCLE_TIME": SCALING_CYCLE})
     comparisons = costs.comparisons + scaling.comparisons
     result = costs.model_copy(update={"comparisons": comparisons, "facts": costs.facts | scaling.facts})
     if json_path:
@@ -385,17 +455,24 @@ def main(
     raise typer.Exit(0 if show(result) else 1)
 
 
-def run_part(part: str, quick: bool, variables: dict[str, str]) -> Result:
+def launch_ranks(
+    part: str,
+    *,
+    flags: list[str] | None = None,
+    options: list[str] | None = None,
+    variables: dict[str, str] | None = None,
+    read: Callable[[Path], Any] = read_result,
+) -> Any:
     """Launch two ranks for one part of the run; what rank 0 found."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "result.json")
-        ranks = [sys.executable, "-P", __file__, "--part", part, "--result", str(path), *(["--quick"] if quick else [])]
-        command = [sys.executable, "-m", "tfperf", "launch", "-np", "2", "--threads", "1", *ranks]
+        ranks = [sys.executable, "-P", __file__, "--part", part, "--result", str(path), *(flags or [])]
+        command = [sys.executable, "-m", "tfperf", "launch", "-np", "2", "--threads", "1", *(options or []), *ranks]
         try:
-            subprocess.run(command, env=os.environ | variables, check=True, timeout=DEADLINE)
+            subprocess.run(command, env=os.environ | (variables or {}), check=True, timeout=DEADLINE)
         except subprocess.CalledProcessError as error:
             raise typer.Exit(error.returncode) from error
-        return read_result(path)
+        return read(path)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def _help_without_command(context: typer.Context) -> None:
 @_horovod.command()
 def install(
     nccl: Annotated[bool, typer.Option("--nccl", help="Reduce on NVIDIA GPUs with NCCL; needs nvcc and NCCL.")] = False,
-    mpi: Annotated[bool, typer.Option("--mpi", help="Build with MPI beside Gloo; needs mpicxx.")] = False,
+    mpi: Annotated[bool, typer.Option("--mpi", help="Build with MPI beside Gloo; needs tfperf[mpi].")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build even if one is installed or in the cache.")] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, help="How many files to compile at once; default: one a core.")
@@ -77,12 +77,14 @@ def check() -> None:
     print(f"  built from   {horovod.key or 'unknown: not by `tfperf horovod install`'}", flush=True)
     if horovod.problem is not None:
         _fail(f"Horovod {horovod.version} does not work here: {horovod.problem}; run `tfperf horovod install`")
-    try:
-        answer = allreduce_on_two_ranks()
-    except HorovodError as error:
-        _fail(str(error))
-    times = ", ".join(f"rank {rank} {seconds * 1e3:.1f} ms" for rank, seconds in enumerate(answer.seconds))
-    print(f"  allreduce    1 + 2 = {answer.total:g} on 2 ranks, 4 MB of float32: {times}")
+    for mpi in [False, True] if (horovod.mpi or "").startswith("MPICH") else [False]:
+        try:
+            answer = allreduce_on_two_ranks(mpi=mpi)
+        except HorovodError as error:
+            _fail(f"over MPI: {error}" if mpi else str(error))
+        times = ", ".join(f"rank {rank} {seconds * 1e3:.1f} ms" for rank, seconds in enumerate(answer.seconds))
+        over = " over MPI" if mpi else ""
+        print(f"  allreduce    1 + 2 = {answer.total:g} on 2 ranks{over}, 4 MB of float32: {times}", flush=True)
 
 
 def _fail(message: str) -> NoReturn:

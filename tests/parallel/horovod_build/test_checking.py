@@ -31,6 +31,14 @@ def test_the_sum_and_the_times_come_back(launcher):
     assert allreduce_on_two_ranks() == Allreduce(3.0, (0.01, 0.02))
 
 
+@pytest.mark.parametrize(("mpi", "times"), [(False, 0), (True, 1)])
+def test_the_launcher_is_told_to_use_mpi_when_asked(launcher, tmp_path, mpi, times):
+    launcher(f"echo \"$@\" > {tmp_path}/arguments; echo '{GOOD}' > $result")
+    allreduce_on_two_ranks(mpi=mpi)
+    launched, _ = (tmp_path / "arguments").read_text().split(" -- ")
+    assert launched.split().count("--mpi") == times
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

@@ -63,7 +63,31 @@ def test_what_it_was_built_with_is_told(write_horovod):
     horovod = installed()
     assert horovod.built_with == ("gloo", "mpi", "nccl", "cuda")
     assert horovod.nccl == "2.27.3"
+    assert horovod.mpi is None
     assert horovod.problem is None
+
+
+def test_which_mpi_it_loads_is_told(write_horovod):
+    write_horovod({"gloo": 1, "mpi": 1, "mpi_version": "MPICH Version: 5.0.2"})
+    horovod = installed()
+    assert horovod.mpi == "MPICH Version: 5.0.2"
+    assert horovod.built_with == ("gloo", "mpi")
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        (b"MPICH Version:      5.0.2\nMPICH Release date: today", "MPICH Version: 5.0.2"),
+        (b"Open MPI v5.0.11, package: Open MPI me@here", "Open MPI v5.0.11"),
+    ],
+)
+def test_an_mpi_s_name_is_the_first_that_it_says(said, version):
+    class Extension:
+        @staticmethod
+        def MPI_Get_library_version(buffer, length):  # noqa: N802 - MPI's name for it
+            buffer.value = said
+
+    assert loading.mpi_version(Extension()) == version
 
 
 def test_one_for_another_tensorflow_is_a_problem(write_horovod):
@@ -134,5 +158,5 @@ def test_loading_says_what_the_real_extension_says(capsys):
     extension = Path(str(metadata.distribution("horovod").locate_file(f"horovod/tensorflow/mpi_lib{suffix}")))
     answers, problem = room._load(extension, tensorflow)
     assert problem is None
-    assert set(answers) == set(loading.OPERATIONS)
+    assert set(answers) - {loading.MPI_VERSION} == set(loading.OPERATIONS)
     assert answers["gloo"] == 1

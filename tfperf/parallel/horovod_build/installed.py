@@ -29,6 +29,7 @@ class InstalledHorovod:
         key: what `tfperf horovod install` built it from, as its cache calls it; None if another built it.
         built_with: those of loading.OPERATIONS that it has; empty where it does not load.
         nccl: the version of NCCL it was compiled with, or None.
+        mpi: how the MPI calls itself that it loads, such as "MPICH Version: 5.0.2", or None.
         problem: why `import horovod.tensorflow` fails here or cannot be relied on, in one line; None if it works.
     """
 
@@ -38,6 +39,7 @@ class InstalledHorovod:
     built_with: tuple[str, ...]
     nccl: str | None
     problem: str | None
+    mpi: str | None = None
 
     def __str__(self) -> str:
         """For example "Horovod 0.28.1 for TensorFlow 2.21.0 with gloo"."""
@@ -60,7 +62,8 @@ def installed() -> InstalledHorovod | None:
     package = Path(str(distribution.locate_file("horovod")))
     built_for = _built_for(package)
     answers, problem = _try(package, built_for, find_tensorflow())
-    code = answers.get("nccl", 0)
+    mpi = answers.pop(loading.MPI_VERSION, None)
+    code = int(answers.get("nccl", 0))
     return InstalledHorovod(
         version=distribution.version,
         tensorflow=built_for,
@@ -68,6 +71,7 @@ def installed() -> InstalledHorovod | None:
         built_with=tuple(name for name, answer in answers.items() if answer),
         nccl=_nccl_version(code) if code else None,
         problem=problem,
+        mpi=str(mpi) if mpi else None,
     )
 
 
@@ -91,7 +95,9 @@ def _key(distribution: metadata.Distribution) -> str | None:
     return path.parent.name if path.parent.name.startswith(f"horovod-{distribution.version}_") else None
 
 
-def _try(package: Path, built_for: str | None, tensorflow: TensorFlowHere | None) -> tuple[dict[str, int], str | None]:
+def _try(
+    package: Path, built_for: str | None, tensorflow: TensorFlowHere | None
+) -> tuple[dict[str, int | str], str | None]:
     """(what the extension says it was built with, why it does not work or None)."""
     extension = package / "tensorflow" / f"mpi_lib{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not extension.exists():
@@ -105,7 +111,7 @@ def _try(package: Path, built_for: str | None, tensorflow: TensorFlowHere | None
     return answers, problem
 
 
-def _load(extension: Path, tensorflow: TensorFlowHere) -> tuple[dict[str, int], str | None]:
+def _load(extension: Path, tensorflow: TensorFlowHere) -> tuple[dict[str, int | str], str | None]:
     libraries = [sorted(tensorflow.folder.glob(f"libtensorflow_{name}*")) for name in ("framework", "cc")]
     if not all(libraries):
         return {}, f"TensorFlow {tensorflow.version} lacks its libraries libtensorflow_framework and libtensorflow_cc"
@@ -120,7 +126,7 @@ def _load(extension: Path, tensorflow: TensorFlowHere) -> tuple[dict[str, int], 
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return {}, f"its extension does not load beside TensorFlow {tensorflow.version}: {said[-1]}"
-    answers: dict[str, int] = json.loads(done.stdout)
+    answers: dict[str, int | str] = json.loads(done.stdout)
     return answers, None
 
 

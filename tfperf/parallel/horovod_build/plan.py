@@ -114,7 +114,7 @@ class Plan:
             "CXX": shlex.join(self.compiler.command),
             "CXXFLAGS": " ".join([*flags, base.get("CXXFLAGS", "")]).strip(),
             "MAKEFLAGS": f"-j{jobs}",
-            "PATH": os.pathsep.join([str(tools / "bin"), base.get("PATH", os.defpath)]),
+            "PATH": os.pathsep.join([str(tools / "bin"), base.get("PATH", os.defpath), *self._mpi_folder()]),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(tools), base.get("PYTHONPATH", "")])),
             "PYTHONUNBUFFERED": "1",
             "LC_ALL": "C",
@@ -124,6 +124,10 @@ class Plan:
         if self.nccl:
             environment |= self._nccl_environment(self.nccl, base, library)
         return environment
+
+    def _mpi_folder(self) -> list[str]:
+        """Where CMake finds an MPI that is not on the PATH."""
+        return [str(self.mpi.folder)] if self.mpi and self.mpi.folder else []
 
     def _nccl_environment(self, nccl: Nccl, base: Mapping[str, str], library: Path) -> dict[str, str]:
         changes = {
