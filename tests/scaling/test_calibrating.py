@@ -1,9 +1,21 @@
 """What is measured on this machine: links between processes and steps by batch."""
 
+import numpy as np
 import pytest
 
 from tfperf.errors import TfperfError
-from tfperf.scaling import Link, Network, allreduce_seconds, measure_batch_times, measure_link, ring_link
+from tfperf.nets import get_net
+from tfperf.parallel import Ring
+from tfperf.scaling import (
+    Link,
+    Network,
+    allreduce_seconds,
+    mean_gradient,
+    measure_batch_times,
+    measure_link,
+    measure_step,
+    ring_link,
+)
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 9])
@@ -31,3 +43,16 @@ def test_steps_are_measured_by_batch():
 def test_a_model_that_fails_is_named():
     with pytest.raises(TfperfError, match="nonsense"):
         measure_batch_times("nonsense", (1,))
+
+
+@pytest.mark.timeout(200)
+def test_workers_compute_what_one_computes_and_wait_for_a_slow_link():
+    """The gradients of the net are 0.66 MB: at 4 MB/s they take 0.1 s, even if both ends hold 128 KB each back."""
+    with Ring(1, deadline=120) as one, Ring(2, 4_000_000, deadline=120) as two:
+        whole, mean = mean_gradient(one, "mlp", 8, seed=3), mean_gradient(two, "mlp", 4, seed=3)
+        times = measure_step(two, "mlp", 4, repeats=3)
+    assert mean.shape == (get_net("mlp").count_params(),)
+    np.testing.assert_allclose(mean, whole, atol=1e-5 * np.abs(whole).max())
+    assert np.abs(whole).max() > 1e-3
+    assert min(times.exchange, times.in_turns, times.at_once) > 0.05
+    assert min(times) > 0

@@ -45,8 +45,9 @@ def verdicts(view: Outlook, times: BatchTimes | None = None) -> list[str]:
     if view.knee > 1:
         knee = next(one for one in view.predictions if one.workers == view.knee)
         gain = knee.throughput.likely / knee.workload.examples_per_second
-        pays = f"Workers pay up to {view.knee:,}: there they do the work of {gain:,.1f}"
-        said = [f"{pays}, and of those that come last at least half of each is gained."]
+        most_asked = ", the most that were asked for" if knee is most else ""
+        pays = f"Workers pay up to {view.knee:,}{most_asked}: together they do the work of"
+        said = [f"{pays} {gain:,.{1 if gain < 100 else 0}f} alone, and at least half of each of the last is gained."]
     said.append(f"With {most.workers:,} the step is limited by {LIMITS[view.bottlenecks[-1]]}.")
     shown = [f"{one.words} ({one.gain - 1:+.0%})" for one in view.remedies[:MOST_REMEDIES]]
     said.append(

@@ -1,0 +1,432 @@
+"""Does tfperf.scaling predict four workers from what two of them take?
+
+    python benchmarks/scaling.py            # about 8 minutes; leave the machine alone meanwhile
+    python benchmarks/scaling.py --quick    # about 3 minutes, fewer rounds
+    python benchmarks/scaling.py --json figures.json
+
+Processes of this machine train and add up their gradients around a ring (`tfperf.parallel.Ring`), over two kinds of
+links:
+
+- local: the loopback interface, as fast as the processes copy,
+- hosts: a network namespace for each process, with a link of limited rate to a switch between them; for root only,
+  and where there are `ip` and `tc`.
+
+On each kind, links are fitted to allreduces of two processes and predict those of four, from 1 KB to 64 MB, and the
+size from which a ring beats one server. Steps of one process alone, with half and twice the batch, predict steps of
+one, two and four. All take turns. Nothing of four is fitted.
+
+Shared cores: where four processes have fewer cores, the two that predict them get as few for each: on 2 cores, they
+share one. How much longer processes compute beside others, and how far apart they end, is measured on such two, which
+exchange nothing, or a number so that they wait for each other.
+
+Exit code 0: the errors of steps are at most 10 % in the median and 20 % at worst, those of allreduces at most 15 %, and
+the crossings are within a factor of 1.5. 1: not so.
+"""
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import json
+import math
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tfperf.files import writing_whole
+from tfperf.measure.words import format_bytes, format_seconds
+from tfperf.parallel import Ring, RingMember, ring
+from tfperf.parallel.processes import WorkerProcesses
+from tfperf.scaling import (
+    BatchTimes,
+    Cluster,
+    Exchange,
+    Link,
+    Network,
+    Range,
+    Workload,
+    allreduce_seconds,
+    expected_largest,
+    fit_link,
+    predict_step,
+    ring_link,
+)
+
+SIZES = [2**exponent for exponent in range(10, 27, 2)]  # bytes: 1 KiB to 64 MiB
+SERVER_SIZES = [size for size in SIZES if size <= 2**22]  # one server is far behind beyond
+NETS = {"lenet": 32, "mnist_cnn": 64}  # batch of each process
+RATE = "500mbit"  # of a link between hosts, each way
+TEST, FITTED = 4, 2  # processes
+CORES = sorted(os.sched_getaffinity(0))
+ALL, CROWDED = len(CORES), max(1, round(FITTED / max(1.0, TEST / len(CORES))))  # of two that have as few as four do
+ROUNDS, STEP_ROUNDS, QUICK_SHARE = 24, 36, 0.25  # of allreduces and of steps; with --quick so much of them
+BYTES_A_TURN, MOST_A_TURN = 2**20, 30  # about as many bytes as one turn adds up; allreduces in it at most
+STEPS = 4  # in a turn
+MOST_MEDIAN_ERROR, MOST_ERROR, MOST_ALLREDUCE_ERROR, MOST_CROSSING = 0.10, 0.20, 0.15, 1.5
+DEADLINE = 300.0  # seconds for the processes to load TensorFlow and trace a net, or for a turn
+
+console = Console(highlight=False)
+
+
+class Row(NamedTuple):
+    """A figure, predicted and measured, in seconds or bytes."""
+
+    link: str
+    what: str
+    predicted: float
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """What the prediction is off by, as a share of what was measured."""
+        return self.predicted / self.measured - 1
+
+
+# ---------------------------------------------------------------- hosts: network namespaces around a switch
+
+CLONE_NEWNET = 0x40000000
+NETWORK = "198.51.100"  # RFC 5737 keeps it from ever being a machine's
+
+
+def leave_network() -> int:
+    """Move this process into a network of its own; gives the process's number, by which others find it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "expected a network namespace")
+    command("ip link set lo up")
+    return os.getpid()
+
+
+def command(line: str) -> None:
+    """Run `ip` or `tc` in the network of this process."""
+    subprocess.run(line.split(), check=True, capture_output=True, text=True, timeout=10)
+
+
+def build_switch(hosts: list[int]) -> None:
+    """Connect the networks of those processes; each has a line to the switch, limited in both directions."""
+    leave_network()
+    command("ip link add switch type bridge")
+    command("ip link set switch up")
+    for index, pid in enumerate(hosts):
+        command(f"ip link add port{index} type veth peer name eth0 netns {pid}")
+        command(f"ip link set port{index} master switch up")
+        command(f"tc qdisc add dev port{index} root tbf rate {RATE} burst 128kb latency 400ms")
+
+
+class HostMember(RingMember):
+    """A rank that listens at its host's address, and finds the others at theirs."""
+
+    def __init__(self, rank: int, *rest: Any) -> None:
+        ring.HERE = f"{NETWORK}.{rank + 1}"
+        super().__init__(rank, *rest)
+
+    def _greet(self, rank: int, *rest: Any) -> Any:
+        ring.HERE = f"{NETWORK}.{rank + 1}"
+        return super()._greet(rank, *rest)
+
+
+def listen_on_host(rank: int, *rest: Any) -> int:
+    """Become a member of the ring, on the host that this process is; gives the port."""
+    command(f"ip addr add {NETWORK}.{rank + 1}/24 dev eth0")
+    command("ip link set eth0 up")
+    command(f"tc qdisc add dev eth0 root tbf rate {RATE} burst 128kb latency 400ms")
+    ring._member.append(HostMember(rank, *rest))
+    return ring._member[0].port
+
+
+class HostRing(Ring):
+    """A ring whose ranks are hosts: each has a network of its own, and a line to a switch. All ends with the block."""
+
+    def __enter__(self) -> "HostRing":
+        """Start the processes, build the network and connect them."""
+        with contextlib.ExitStack() as stack:
+            workers, switch = (stack.enter_context(one) for one in (self._workers, WorkerProcesses(1)))
+            switch.run(build_switch, [(workers.run(leave_network, [()] * self.size),)])
+            rest = self.size, os.urandom(ring.TOKEN_BYTES), self._patience
+            ports = workers.run(listen_on_host, [(rank, *rest) for rank in range(self.size)])
+            workers.run(ring._connect, [(ports,)] * self.size)
+            self._network = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """End them."""
+        self._network.__exit__(*error)
+
+
+def why_no_hosts() -> str | None:
+    """Say why there can be no hosts here; None: there can."""
+    if os.geteuid() != 0:
+        return "only root may make network namespaces"
+    missing = [name for name in ("ip", "tc") if not shutil.which(name)]
+    return f"there is no {' and no '.join(missing)}" if missing else None
+
+
+# ---------------------------------------------------------------- what the processes do
+
+
+def keep_to(cores: int) -> None:
+    """Pin all threads of this process to the first so many cores."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), CORES[:cores])
+
+
+def add_up(member: RingMember, cores: int, way: str, size: int, repeats: int) -> float:
+    """Add up arrays of so many bytes, all beginning together; gives the seconds of one."""
+    keep_to(cores)
+    array = np.ones(size // 4, np.float32)
+    function = getattr(member, way)
+    member.allreduce(array[: member.size])
+    start = time.perf_counter()
+    for _ in range(repeats):
+        function(array)
+    return (time.perf_counter() - start) / repeats
+
+
+@functools.cache
+def trainer(name: str) -> Callable[[int], tuple[Any, int]]:
+    """Make, once in each process, what computes the gradients of a net by batch, on one thread."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # TensorFlow's log of a healthy start; errors come through the pipe
+    import keras
+    import tensorflow as tf
+
+    from tfperf import get_net
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    net = get_net(name, input_shape=(28, 28, 1), num_classes=10, seed=0)
+    loss_of = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    @tf.function(reduce_retracing=True)
+    def gradient(images, labels):
+        with tf.GradientTape() as tape:
+            loss = loss_of(labels, net(images, training=True))
+        return tf.concat([tf.reshape(one, [-1]) for one in tape.gradient(loss, net.trainable_variables)], axis=0)
+
+    @functools.cache
+    def compute(batch: int) -> Callable[[], np.ndarray]:
+        images = tf.random.stateless_normal((batch, 28, 28, 1), (0, 1))
+        labels = tf.range(batch) % 10
+        return lambda: gradient(images, labels).numpy()
+
+    return compute
+
+
+def step(member: RingMember, cores: int, net: str, batch: int, computing: int, exchanged: float) -> float:
+    """Train, where this rank is one of the first `computing`, and add up so many gradients; seconds of a step."""
+    compute = trainer(net)(batch)
+    compute()  # traces, at first
+    keep_to(cores)
+    member.allreduce(np.ones(member.size, np.float32))
+    if member.rank >= computing:
+        return 0.0
+    start = time.perf_counter()
+    for _ in range(STEPS):
+        gradients = compute()
+        if exchanged:
+            member.allreduce(gradients[: int(min(exchanged, len(gradients)))])
+    return (time.perf_counter() - start) / STEPS
+
+
+def gradient_bytes(_: RingMember, net: str) -> int:
+    """Return the bytes of a net's gradients."""
+    return int(trainer(net)(1)().nbytes)
+
+
+# ---------------------------------------------------------------- measuring, two and four in turns
+
+Key = tuple[Any, ...]
+Plans = dict[Key, tuple[int, Callable[..., float], tuple[Any, ...]]]
+Seconds = dict[Key, list[float]]
+
+
+def in_turns(rings: dict[int, Ring], plans: Plans, rounds: int) -> Seconds:
+    """Run each plan (processes, function, arguments) once a round, in another order each time; one round warms up.
+
+    Returns:
+        The seconds of the slowest process in each round, by the plan's key.
+    """
+    order, seconds = random.Random(0), {key: [] for key in plans}
+    for number in range(rounds + 1):
+        for key in order.sample(list(plans), len(plans)):
+            workers, function, arguments = plans[key]
+            slowest = max(rings[workers].run(function, [arguments] * workers))
+            if number:
+                seconds[key].append(slowest)
+    return seconds
+
+
+def measure_allreduces(rings: dict[int, Ring], rounds: int) -> Seconds:
+    """Measure rings and one server by (way, workers, cores, bytes)."""
+    plans: Plans = {}
+    for way, sizes in {"allreduce": SIZES, "gather_to_one": SERVER_SIZES}.items():
+        for workers, cores in {(FITTED, ALL), (FITTED, CROWDED), (TEST, ALL)}:
+            for size in sizes:
+                repeats = max(1, min(MOST_A_TURN, BYTES_A_TURN // size))
+                plans[way, workers, cores, size] = workers, add_up, (cores, way, size, repeats)
+    return in_turns(rings, plans, rounds)
+
+
+def measure_steps(rings: dict[int, Ring], rounds: int) -> Seconds:
+    """Measure steps by (net, workers, batch), and by (net, cores, numbers) those of two that exchange so many numbers.
+
+    With a number each, they wait for each other and for nothing else.
+    """
+    plans: Plans = {}
+    for net, batch in NETS.items():
+        for each in (batch // 2, batch, 2 * batch):
+            plans[net, 1, each] = FITTED, step, (ALL, net, each, 1, 0)
+        for cores, numbers in itertools.product({ALL, CROWDED}, (0, FITTED)):
+            plans[net, f"{cores} cores", numbers] = FITTED, step, (cores, net, batch, FITTED, numbers)
+        for workers in rings:
+            plans[net, workers, batch] = workers, step, (ALL, net, batch, workers, math.inf)
+    return in_turns(rings, plans, rounds)
+
+
+# ---------------------------------------------------------------- predicting
+
+
+class Model:
+    """What allreduces of two processes tell of more of them, which have as few cores for each."""
+
+    def __init__(self, seconds: Seconds, cores: int) -> None:
+        """Fit the links to two processes on so many cores, one for a ring and one for a server."""
+        self.ring, self.server = (
+            fit_link(sizes, np.transpose([seconds[way, FITTED, cores, size] for size in sizes]))
+            for way, sizes in (("allreduce", SIZES), ("gather_to_one", SERVER_SIZES))
+        )
+
+    def hop(self, size: float, workers: int) -> Link:
+        """Return the link of a hop, as fitted to messages of the same bytes."""
+        message = FITTED * size / workers  # the bytes that two processes add up with messages of that length
+        return ring_link(next(link for last, link in self.ring.pieces if message <= last))
+
+    def allreduce(self, size: float, workers: int) -> float:
+        """Predict a ring."""
+        return allreduce_seconds("ring", size, Network(workers, self.hop(size, workers)))
+
+    def gather(self, size: float, workers: int) -> float:
+        """Predict one server, on the first process: its line carries the bytes of all others, both ways."""
+        pair, latency = self.server.seconds(size), self.server.link.latency
+        return pair + (workers - FITTED) * max(0.0, pair - latency)
+
+    def step(self, workload: Workload, workers: int, slowdown: float, skew: float) -> float:
+        """Predict a step that exchanges its gradients after it has computed all of them."""
+        hop = self.hop(workload.size, workers)
+        cluster = Cluster(workers, hop, per_node=workers, skew=Range.exactly(skew), slowdown=slowdown)
+        exchange = Exchange("ring", overlap=False, fusion=workload.size, cycle=0.0)
+        return predict_step(workload, cluster, exchange).likely.seconds
+
+
+def crossing(first: dict[int, float], second: dict[int, float]) -> float:
+    """Find the bytes from which on the first way is the faster one, between the sizes; not a number: nowhere."""
+    lead = [(math.log(size), math.log(first[size] / second[size])) for size in first]
+    for (low, one), (high, other) in itertools.pairwise(lead):
+        if one > 0 >= other:
+            return math.exp(low + (high - low) * one / (one - other))
+    return math.nan
+
+
+def rows_of(link: str, rings: dict[int, Ring], share: float) -> Iterator[Row]:
+    """Measure on one kind of link for a share of the rounds, and predict."""
+    seconds = measure_allreduces(rings, round(share * ROUNDS))
+    medians = {key: statistics.median(one) for key, one in seconds.items()}
+    models = {FITTED: Model(seconds, ALL), TEST: Model(seconds, CROWDED)}
+    for workers, model in models.items():
+        fit = model.ring.link
+        words = f"{format_seconds(fit.latency)} and {fit.bandwidth / 1e6:.0f} MB/s, in {len(model.ring.pieces)} pieces"
+        console.print(f"{link}: fitted to {FITTED} processes, for {workers} of them: {words}")
+    for size in SIZES:
+        predicted = models[TEST].allreduce(size, TEST)
+        yield Row(link, f"allreduce of {format_bytes(size)}", predicted, medians["allreduce", TEST, ALL, size])
+    ways = {"allreduce": models[TEST].allreduce, "gather_to_one": models[TEST].gather}
+    expected = [{size: way(size, TEST) for size in SERVER_SIZES} for way in ways.values()]
+    measured = [{size: medians[name, TEST, ALL, size] for size in SERVER_SIZES} for name in ways]
+    yield Row(link, "bytes from which the ring wins", crossing(*expected), crossing(*measured))
+    medians = {key: statistics.median(one) for key, one in measure_steps(rings, round(share * STEP_ROUNDS)).items()}
+    for net, batch in NETS.items():
+        alone = BatchTimes.fit({each: medians[net, 1, each] for each in (batch // 2, 2 * batch)})
+        size = rings[FITTED].run(gradient_bytes, [(net,)] * FITTED)[0]
+        workload = Workload.uniform(net, size, 1, batch, alone.seconds(batch))
+        for workers, cores in ((1, ALL), (FITTED, ALL), (TEST, CROWDED)):
+            model, words, slowdown, skew = models[max(workers, FITTED)], "", 1.0, 0.0
+            if workers > 1:
+                apart, waiting = (medians[net, f"{cores} cores", numbers] for numbers in (0, FITTED))
+                slowdown = max(1.0, apart / medians[net, 1, batch])
+                late = (waiting - model.allreduce(4 * FITTED, FITTED)) / apart - 1
+                skew = max(0.0, late / expected_largest(FITTED))
+                words = f", computing {slowdown:.2f} times as long, with a deviation of {skew:.0%}"
+            predicted = model.step(workload, workers, slowdown, skew)
+            yield Row(link, f"step of {net}, {workers} processes{words}", predicted, medians[net, workers, batch])
+
+
+# ---------------------------------------------------------------- the whole
+
+
+def show(rows: list[Row]) -> bool:
+    """Print everything; whether all limits hold."""
+    table = Table("link", "four processes, and steps of fewer", "predicted", "measured", "error", box=None)
+    for row in rows:
+        words = format_bytes if row.what.startswith("bytes") else format_seconds
+        cells = (words(value) if math.isfinite(value) else "nowhere" for value in (row.predicted, row.measured))
+        table.add_row(row.link, row.what, *cells, f"{row.error:+.0%}")
+    console.print(table)
+    held = []
+    for link in dict.fromkeys(row.link for row in rows):
+        errors = {
+            word: [abs(row.error) for row in rows if row.link == link and row.what.startswith(word)]
+            for word in ("step", "allreduce")
+        }
+        steps, reduces = errors.values()
+        (crossed,) = (row for row in rows if row.link == link and row.what.startswith("bytes"))
+        factor = math.exp(abs(math.log(crossed.predicted / crossed.measured)))
+        limits = (
+            (f"steps: median error {statistics.median(steps):.0%}", statistics.median(steps), MOST_MEDIAN_ERROR),
+            (f"steps: largest error {max(steps):.0%}", max(steps), MOST_ERROR),
+            (
+                f"allreduces: median error {statistics.median(reduces):.0%}, largest {max(reduces):.0%}",
+                max(reduces),
+                MOST_ALLREDUCE_ERROR,
+            ),
+            (f"crossing: a factor of {factor:.2f} off", factor, MOST_CROSSING),
+        )
+        for words, value, most in limits:
+            passed = value <= most  # not where it is not a number
+            held.append(passed)
+            console.print(f"{link}: {words} (at most {most:g}: {'pass' if passed else 'FAIL'})")
+    return all(held)
+
+
+def main(
+    quick: Annotated[bool, typer.Option("--quick", help="A quarter of the rounds.")] = False,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures here too.")] = None,
+    only: Annotated[str, typer.Option("--link", help="local, hosts or both.")] = "both",
+) -> None:
+    """Predict four local processes from two, and measure them."""
+    kinds: dict[str, type[Ring]] = {"local": Ring, "hosts": HostRing}
+    if reason := why_no_hosts():
+        console.print(f"hosts are left out: {reason}")
+        del kinds["hosts"]
+    rows = []
+    for name, kind in kinds.items():
+        if only in (name, "both"):
+            with kind(FITTED, deadline=DEADLINE) as two, kind(TEST, deadline=DEADLINE) as four:
+                rows += rows_of(name, {FITTED: two, TEST: four}, QUICK_SHARE if quick else 1.0)
+    if json_path:
+        with writing_whole(json_path) as file:
+            file.write(json.dumps([row._asdict() for row in rows], indent=1).encode() + b"\n")
+    raise typer.Exit(0 if show(rows) else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
