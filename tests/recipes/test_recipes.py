@@ -338,3 +338,99 @@ def test_sharing_a_device_tells_busy_from_work(quick_run):
             rounds = 2 * comparison.ratio(alone.name, two.name).estimate
             assert result.facts[f"work done as a multiple of one process: {two.name}"] == pytest.approx(rounds)
             assert two.name.startswith(f"{program}, two")
+
+
+def test_ring_allreduce_counts_2_n_minus_1_nths(quick_run):
+    _, folder = quick_run("ring_allreduce")
+    facts = read_result(folder / "results" / "ring_allreduce.json").facts
+    for n in (2, 3, 4):
+        ring, one = (facts[f"most arrays sent by a rank: slow links, {way}, n={n}"] for way in ("ring", "at one rank"))
+        assert ring == pytest.approx(2 * (n - 1) / n, rel=0.01)
+        assert one == n - 1
+
+
+def test_transfers_checks_what_arrives_and_fits_each_kind(quick_run):
+    _, folder = quick_run("transfers")
+    result = read_result(folder / "results" / "transfers.json")
+    kinds = {name.partition(": ")[2] for name in result.facts if name.startswith("seconds to start")}
+    assert kinds >= {"memory", "file in the page cache", "file past the cache", "loopback TCP", "pipe to a process"}
+    assert {agreement.tolerance for agreement in result.agreements} == {0.0}
+    assert all(result.facts[f"bytes/s: {kind}"] > 0 for kind in kinds)
+
+
+def test_model_parallel_waits_half_the_time_without_micro_batches(quick_run):
+    _, folder = quick_run("model_parallel")
+    result = read_result(folder / "results" / "model_parallel.json")
+    for phase in ("forward", "training"):
+        assert result.facts[f"bubble measured, {phase}, 1 micro-batches"] >= 0.5 - 1e-6  # two stages in turns
+    assert any("weights after 20 steps" in agreement.candidate for agreement in result.agreements)
+
+
+def test_channel_parallel_counts_the_bytes_it_predicts(quick_run):
+    _, folder = quick_run("channel_parallel")
+    facts = read_result(folder / "results" / "channel_parallel.json").facts
+    assert facts["bytes exchanged are as predicted, for each layer"] is True
+    assert facts["largest share of the weights on a device"] < 0.55
+    assert facts["batch up to which channels exchange less: dense and dense_1"] == pytest.approx(256, rel=0.01)
+
+
+def test_scaling_counts_the_arithmetic_of_a_weight_and_predicts_a_knee(quick_run):
+    _, folder = quick_run("scaling")
+    result = read_result(folder / "results" / "scaling.json")
+    ratios = {"Inception v3": 240, "ResNet-50": 151, "AlexNet": 12, "resnet18": 41, "lenet": 17}
+    for name, ratio in ratios.items():
+        assert result.facts[f"multiply-adds for each weight: {name}"] == pytest.approx(ratio, abs=0.6)
+    overlapped, in_turns = (result.facts[f"knee, workers: ring, {way}"] for way in ("overlapped", "in turns"))
+    assert overlapped >= in_turns >= 1
+    assert [agreement.candidate for agreement in result.agreements] == ["gradient of 2 workers of batch 64"]
+    exchange = result.facts["seconds, 2 workers of batch 64: exchange"]
+    assert result.facts["seconds, 2 workers of batch 64: in_turns"] > exchange > 0.004  # 0.5 MB, slowed to 50 MB/s
+
+
+def test_large_batch_counts_steps_and_gives_the_noise_as_a_range(quick_run):
+    _, folder = quick_run("large_batch")
+    result = read_result(folder / "results" / "large_batch.json")
+    assert result.facts["critical batch, images"] > 0
+    assert sum(name.startswith("noise scale after") for name in result.facts) >= 3
+    assert any("2505.23971" in sentence for sentence in result.meaning)
+
+
+def test_mirrored_resnet18_trains_as_one_device_does_where_statistics_are_shared(quick_run):
+    _, folder = quick_run("mirrored_resnet18")
+    result = read_result(folder / "results" / "mirrored_resnet18.json")
+    assert [agreement.tolerance for agreement in result.agreements] == [1e-9]
+    assert result.facts["relative difference of the weights with statistics of each replica"] > 1e-3
+    assert result.facts["a net built outside the scope"] == "Keras says AssertionError"
+    names = [measurement.name for measurement in result.comparisons[0].measurements]
+    assert names == ["no strategy", "mirrored on 1", "mirrored on 2"]
+    accuracies = [result.facts[f"test accuracy: {name}"] for name in names]
+    assert accuracies[0] == accuracies[1]  # equal first weights, equal batches, one replica
+
+
+def test_data_parallel_from_scratch_is_exact_and_the_sources_allreduce_is_not(quick_run):
+    _, folder = quick_run("data_parallel_from_scratch")
+    result = read_result(folder / "results" / "data_parallel_from_scratch.json")
+    assert [agreement.tolerance for agreement in result.agreements] == [1e-9]
+    assert result.facts["test accuracy: 2 devices"] > 0.2  # ten classes, so chance is 0.1
+    assert result.facts["distance of the source's replicas as a share of the weights"] > 0.01
+    shown = "[3. 3.] and [3. 3.], and passes; the gradients are then [3. 3.] and [2. 2.]"
+    assert sum(shown in sentence for sentence in result.meaning) == 1
+
+
+def test_kvstore_trains_as_one_device_does(quick_run):
+    _, folder = quick_run("kvstore")
+    result = read_result(folder / "results" / "kvstore.json")
+    assert {agreement.tolerance for agreement in result.agreements} == {1e-5, 0.0}
+    whole, split = (result.facts[f"bytes on the fullest server, {way} values"] for way in ("whole", "split"))
+    assert (whole, split) == (410_520, 258_136)
+    assert 0 < result.facts["share of sums whose bits follow the order"] < 1
+
+
+def test_parameter_server_splits_what_one_server_holds(quick_run):
+    _, folder = quick_run("parameter_server")
+    facts = read_result(folder / "results" / "parameter_server.json").facts
+    ways = ("1 server", "servers, whole tensors", "servers, equal parts")
+    one, whole, equal = (facts[f"bytes on the fullest server, {way}"] for way in ways)
+    assert one == 516_272 == 2 * equal
+    assert equal < whole < one
+    assert facts["updates between a fetch and its gradient, mean"] >= 0
