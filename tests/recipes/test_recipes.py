@@ -433,4 +433,4 @@ def test_parameter_server_splits_what_one_server_holds(quick_run):
     one, whole, equal = (facts[f"bytes on the fullest server, {way}"] for way in ways)
     assert one == 516_272 == 2 * equal
     assert equal < whole < one
-    assert facts["updates between a fetch and its gradient, mean"] >= 0
+    assert facts["distance of the asynchronous change from one device's, relative"] > 0

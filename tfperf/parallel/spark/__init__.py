@@ -3,8 +3,9 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tfperf.parallel.private_network import in_private_network
+
 if TYPE_CHECKING:
-    from tfperf.parallel.private_network import in_private_network
     from tfperf.parallel.spark.cluster import SparkCluster
     from tfperf.parallel.spark.node_function import NodeFunction
     from tfperf.parallel.spark.notes import Notes, Training
@@ -25,7 +26,6 @@ _HOMES = {
     "SparkCluster": "cluster",
     "Training": "notes",
     "check_requirements": "requirements",
-    "in_private_network": "private_network",
 }
 """Public name -> the module here; loaded when asked for, as a process leaves its network before NumPy is loaded."""
 
