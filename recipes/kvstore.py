@@ -6,7 +6,7 @@ Claim: gradients are a commutative reduction: the order of a sum does not matter
 Expect: two workers and TensorFlow's servers train LeNet to one device's weights; a sum's bits follow its order.
 Holds not: where every worker needs every sum in every step: an allreduce then has no server to be slow.
 Needs: TensorFlow; real images (tfperf data fashion_mnist); a kernel that allows a network of loopback alone.
-Time: about 35 s on 2 cores; with --quick about 30 s, on fewer images.
+Time: about 40 s on 2 cores; with --quick about 30 s, on fewer images.
 Shows: place, push, pull, train_step
 Try: --servers 3: no line of train_step changes, and each server holds a third of the bytes of split values.
     --batch 256: a step takes less than twice as long, as no more weights and gradients than before pass the servers.
