@@ -24,7 +24,6 @@ the crossings are within a factor of 1.5. 1: not so.
 """
 
 import contextlib
-import ctypes
 import functools
 import itertools
 import json
@@ -47,6 +46,7 @@ from rich.table import Table
 from tfperf.files import writing_whole
 from tfperf.measure.words import format_bytes, format_seconds
 from tfperf.parallel import Ring, RingMember, ring
+from tfperf.parallel.private_network import leave_network
 from tfperf.parallel.processes import WorkerProcesses
 from tfperf.scaling import (
     BatchTimes,
@@ -95,16 +95,12 @@ class Row(NamedTuple):
 
 # ---------------------------------------------------------------- hosts: network namespaces around a switch
 
-CLONE_NEWNET = 0x40000000
 NETWORK = "198.51.100"  # RFC 5737 keeps it from ever being a machine's
 
 
-def leave_network() -> int:
+def become_host() -> int:
     """Move this process into a network of its own; gives the process's number, by which others find it."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWNET):
-        raise OSError(ctypes.get_errno(), "expected a network namespace")
-    command("ip link set lo up")
+    leave_network()
     return os.getpid()
 
 
@@ -152,7 +148,7 @@ class HostRing(Ring):
         """Start the processes, build the network and connect them."""
         with contextlib.ExitStack() as stack:
             workers, switch = (stack.enter_context(one) for one in (self._workers, WorkerProcesses(1)))
-            switch.run(build_switch, [(workers.run(leave_network, [()] * self.size),)])
+            switch.run(build_switch, [(workers.run(become_host, [()] * self.size),)])
             rest = self.size, os.urandom(ring.TOKEN_BYTES), self._patience
             ports = workers.run(listen_on_host, [(rank, *rest) for rank in range(self.size)])
             workers.run(ring._connect, [(ports,)] * self.size)

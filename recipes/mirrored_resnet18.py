@@ -7,7 +7,7 @@ Expect: MirroredStrategy on one device and on two, beside no strategy: weights, 
 Holds not: with batch normalization, whose mean and variance are those of a replica's part, unless it is synchronized;
     and devices that are parts of one CPU share its cores, and gain nothing.
 Needs: TensorFlow; real images (tfperf data fashion_mnist); GPUs where there are any, else logical CPU devices.
-Time: about 4 minutes on 2 cores, on a share of an epoch; with --quick about 40 s.
+Time: about 4 minutes on 2 cores, on a share of an epoch; with --quick about 45 s.
 Shows: mirror, synchronize, forget_the_scope
 Try: --batch 64: the gradients are exchanged as often, for a quarter of the images, so mirroring costs a larger share.
 """
