@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "can_limit_links": "links",
+    "can_limit_links": "limited_links",
     "ChannelExchange": "splitting.channels",
     "ChannelSplit": "splitting.channels",
     "find_devices": "strategies.devices",

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from tfperf.errors import TfperfError
 from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent, no_collections
-from tfperf.parallel.links import HOST, Traffic, join_by_links, server_address, traffic
+from tfperf.parallel.limited_links import HOST, Traffic, join_by_links, server_address, traffic
 from tfperf.parallel.private_network import is_private, leave_network
 from tfperf.parallel.processes import WorkerProcesses
 from tfperf.parallel.signals import handling

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfperf.errors import TfperfError
-from tfperf.parallel import LocalCluster, can_limit_links, in_private_network, links
+from tfperf.parallel import LocalCluster, can_limit_links, in_private_network, limited_links
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the processes cannot import it
 
@@ -44,20 +44,20 @@ def test_each_parameter_server_has_a_link_of_its_own():
 
 
 def test_a_missing_program_is_named(monkeypatch):
-    monkeypatch.setattr(links.shutil, "which", lambda program: None)
+    monkeypatch.setattr(limited_links.shutil, "which", lambda program: None)
     assert not can_limit_links()
     with pytest.raises(TfperfError, match=r"expected the program ip, .* Received: none; install iproute2$"):
-        links.join_by_links([1], 1e6)
+        limited_links.join_by_links([1], 1e6)
 
 
 def test_a_refusal_is_one_line(monkeypatch):
-    refused = links.subprocess.CompletedProcess((), 2, "", "RTNETLINK answers:\n Operation not permitted\n")
-    monkeypatch.setattr(links.shutil, "which", lambda program: program)
-    monkeypatch.setattr(links.subprocess, "run", lambda *_, **__: refused)
+    refused = limited_links.subprocess.CompletedProcess((), 2, "", "RTNETLINK answers:\n Operation not permitted\n")
+    monkeypatch.setattr(limited_links.shutil, "which", lambda program: program)
+    monkeypatch.setattr(limited_links.subprocess, "run", lambda *_, **__: refused)
     with pytest.raises(TfperfError, match=r"dev lo: RTNETLINK answers: Operation not permitted$"):
-        links.join_by_links([1], 1e6)
+        limited_links.join_by_links([1], 1e6)
 
 
 def test_without_rights_nothing_is_promised(monkeypatch):
-    monkeypatch.setattr(links.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(limited_links.os, "geteuid", lambda: 1000)
     assert not can_limit_links()
