@@ -15,9 +15,9 @@ On each kind, links are fitted to allreduces of two processes and predict those 
 size from which a ring beats one server. Steps of one process alone, with half and twice the batch, predict steps of
 one, two and four. All take turns. Nothing of four is fitted.
 
-Shared cores: where four processes have fewer cores, the two that predict them get as few for each: on 2 cores, they
-share one. How much longer processes compute beside others, and how far apart they end, is measured on such two, which
-exchange nothing, or a number so that they wait for each other.
+Shared cores: four processes have fewer cores each than two. So the rings of two that predict a ring of four are as many
+at once as make four processes, which have nothing to do with each other but the machine. On such rings it is measured,
+too, how much longer processes compute beside others, and, with a number each to exchange, how far apart they end.
 
 Exit code 0: the errors of steps are at most 10 % in the median and 20 % at worst, those of allreduces at most 15 %, and
 the crossings are within a factor of 1.5. 1: not so.
@@ -34,7 +34,8 @@ import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -45,7 +46,7 @@ from rich.table import Table
 
 from tfperf.files import writing_whole
 from tfperf.measure.words import format_bytes, format_seconds
-from tfperf.parallel import Ring, RingMember, ring
+from tfperf.parallel import Ring, RingMember
 from tfperf.parallel.private_network import leave_network
 from tfperf.parallel.processes import WorkerProcesses
 from tfperf.scaling import (
@@ -68,11 +69,11 @@ SERVER_SIZES = [size for size in SIZES if size <= 2**22]  # one server is far be
 NETS = {"lenet": 32, "mnist_cnn": 64}  # batch of each process
 RATE = "500mbit"  # of a link between hosts, each way
 TEST, FITTED = 4, 2  # processes
-CORES = sorted(os.sched_getaffinity(0))
-ALL, CROWDED = len(CORES), max(1, round(FITTED / max(1.0, TEST / len(CORES))))  # of two that have as few as four do
+AT_ONCE = TEST // FITTED  # rings of two that are as many processes as the four
 ROUNDS, STEP_ROUNDS, QUICK_SHARE = 24, 36, 0.25  # of allreduces and of steps; with --quick so much of them
-BYTES_A_TURN, MOST_A_TURN = 2**20, 30  # about as many bytes as one turn adds up; allreduces in it at most
+BYTES_A_TURN, MOST_A_TURN = 2**22, 100  # about as many bytes as one turn adds up; allreduces in it at most
 STEPS = 4  # in a turn
+LEAD = 0.02  # seconds from the order to begin, by which all processes have it
 MOST_MEDIAN_ERROR, MOST_ERROR, MOST_ALLREDUCE_ERROR, MOST_CROSSING = 0.10, 0.20, 0.15, 1.5
 DEADLINE = 300.0  # seconds for the processes to load TensorFlow and trace a net, or for a turn
 
@@ -120,44 +121,34 @@ def build_switch(hosts: list[int]) -> None:
         command(f"tc qdisc add dev port{index} root tbf rate {RATE} burst 128kb latency 400ms")
 
 
-class HostMember(RingMember):
-    """A rank that listens at its host's address, and finds the others at theirs."""
-
-    def __init__(self, rank: int, *rest: Any) -> None:
-        ring.HERE = f"{NETWORK}.{rank + 1}"
-        super().__init__(rank, *rest)
-
-    def _greet(self, rank: int, *rest: Any) -> Any:
-        ring.HERE = f"{NETWORK}.{rank + 1}"
-        return super()._greet(rank, *rest)
-
-
-def listen_on_host(rank: int, *rest: Any) -> int:
-    """Become a member of the ring, on the host that this process is; gives the port."""
-    command(f"ip addr add {NETWORK}.{rank + 1}/24 dev eth0")
+def join_network(host: str) -> str:
+    """Give the host that this process is its address."""
+    command(f"ip addr add {host}/24 dev eth0")
     command("ip link set eth0 up")
     command(f"tc qdisc add dev eth0 root tbf rate {RATE} burst 128kb latency 400ms")
-    ring._member.append(HostMember(rank, *rest))
-    return ring._member[0].port
+    return host
 
 
-class HostRing(Ring):
-    """A ring whose ranks are hosts: each has a network of its own, and a line to a switch. All ends with the block."""
+class Hosts(Ring):
+    """A ring whose ranks are hosts: each has a network of its own, and a line to a switch."""
 
-    def __enter__(self) -> "HostRing":
+    def __enter__(self) -> "Hosts":
         """Start the processes, build the network and connect them."""
         with contextlib.ExitStack() as stack:
-            workers, switch = (stack.enter_context(one) for one in (self._workers, WorkerProcesses(1)))
-            switch.run(build_switch, [(workers.run(become_host, [()] * self.size),)])
-            rest = self.size, os.urandom(ring.TOKEN_BYTES), self._patience
-            ports = workers.run(listen_on_host, [(rank, *rest) for rank in range(self.size)])
-            workers.run(ring._connect, [(ports,)] * self.size)
-            self._network = stack.pop_all()
+            self._switch = stack.enter_context(WorkerProcesses(1))
+            super().__enter__()
+            stack.pop_all()
         return self
 
     def __exit__(self, *error: Any) -> None:
         """End them."""
-        self._network.__exit__(*error)
+        super().__exit__(*error)
+        self._switch.__exit__(*error)
+
+    def _hosts(self, workers: WorkerProcesses) -> Sequence[str]:
+        numbers = workers.run(become_host, [()] * self.size)
+        self._switch.run(build_switch, [(numbers,)])
+        return workers.run(join_network, [(f"{NETWORK}.{rank + 1}",) for rank in range(self.size)])
 
 
 def why_no_hosts() -> str | None:
@@ -171,18 +162,19 @@ def why_no_hosts() -> str | None:
 # ---------------------------------------------------------------- what the processes do
 
 
-def keep_to(cores: int) -> None:
-    """Pin all threads of this process to the first so many cores."""
-    for thread in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(thread.name), CORES[:cores])
+def begin_together(member: RingMember, begin: float) -> None:
+    """Wait until the second in which all rings begin, and then for all ranks of this one."""
+    time.sleep(max(0.0, begin - time.monotonic()))
+    member.allreduce(np.zeros(member.size, np.float32))
 
 
-def add_up(member: RingMember, cores: int, way: str, size: int, repeats: int) -> float:
-    """Add up arrays of so many bytes, all beginning together; gives the seconds of one."""
-    keep_to(cores)
-    array = np.ones(size // 4, np.float32)
-    function = getattr(member, way)
-    member.allreduce(array[: member.size])
+def add_up(member: RingMember, begin: float, way: str, size: int, repeats: int) -> float:
+    """Add up arrays of so many bytes; gives the seconds of one."""
+    array = np.zeros(size // 4, np.float32)
+    function = {"allreduce": functools.partial(member.allreduce, in_place=True), "gather_to_one": member.gather_to_one}[
+        way
+    ]
+    begin_together(member, begin)
     start = time.perf_counter()
     for _ in range(repeats):
         function(array)
@@ -218,19 +210,18 @@ def trainer(name: str) -> Callable[[int], tuple[Any, int]]:
     return compute
 
 
-def step(member: RingMember, cores: int, net: str, batch: int, computing: int, exchanged: float) -> float:
+def step(member: RingMember, begin: float, net: str, batch: int, computing: int, exchanged: float) -> float:
     """Train, where this rank is one of the first `computing`, and add up so many gradients; seconds of a step."""
     compute = trainer(net)(batch)
     compute()  # traces, at first
-    keep_to(cores)
-    member.allreduce(np.ones(member.size, np.float32))
+    begin_together(member, begin)
     if member.rank >= computing:
         return 0.0
     start = time.perf_counter()
     for _ in range(STEPS):
         gradients = compute()
         if exchanged:
-            member.allreduce(gradients[: int(min(exchanged, len(gradients)))])
+            member.allreduce(gradients[: int(min(exchanged, len(gradients)))], in_place=True)
     return (time.perf_counter() - start) / STEPS
 
 
@@ -242,50 +233,67 @@ def gradient_bytes(_: RingMember, net: str) -> int:
 # ---------------------------------------------------------------- measuring, two and four in turns
 
 Key = tuple[Any, ...]
-Plans = dict[Key, tuple[int, Callable[..., float], tuple[Any, ...]]]
+Plans = dict[Key, tuple[str, Callable[..., float], tuple[Any, ...]]]
 Seconds = dict[Key, list[float]]
+Rings = dict[str, list[Ring]]
+"""The rings that run at once: "two", one of two ranks; "twos", as many of them as make four; "four", one of four."""
 
 
-def in_turns(rings: dict[int, Ring], plans: Plans, rounds: int) -> Seconds:
-    """Run each plan (processes, function, arguments) once a round, in another order each time; one round warms up.
+def started(kind: type[Ring], stack: contextlib.ExitStack) -> Rings:
+    """Start rings whose links are of one kind."""
+    twos = [stack.enter_context(kind(FITTED, deadline=DEADLINE)) for _ in range(AT_ONCE)]
+    return {"two": twos[:1], "twos": twos, "four": [stack.enter_context(kind(TEST, deadline=DEADLINE))]}
+
+
+def slowest(ring: Ring, function: Callable[..., float], *arguments: Any) -> float:
+    """Run a function on all ranks; gives the seconds of the slowest."""
+    return max(ring.run(function, [arguments] * ring.size))
+
+
+def in_turns(rings: Rings, plans: Plans, rounds: int) -> Seconds:
+    """Run each plan (rings, function, arguments) once a round, in another order each time; one round warms up.
 
     Returns:
-        The seconds of the slowest process in each round, by the plan's key.
+        The seconds of the slowest process of a ring in each round, in the mean of the rings, by the plan's key.
     """
     order, seconds = random.Random(0), {key: [] for key in plans}
-    for number in range(rounds + 1):
-        for key in order.sample(list(plans), len(plans)):
-            workers, function, arguments = plans[key]
-            slowest = max(rings[workers].run(function, [arguments] * workers))
-            if number:
-                seconds[key].append(slowest)
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        for number in range(rounds + 1):
+            for key in order.sample(list(plans), len(plans)):
+                name, function, arguments = plans[key]
+                begin = time.monotonic() + LEAD
+                calls = [threads.submit(slowest, ring, function, begin, *arguments) for ring in rings[name]]
+                mean = statistics.mean(call.result() for call in calls)
+                if number:
+                    seconds[key].append(mean)
     return seconds
 
 
-def measure_allreduces(rings: dict[int, Ring], rounds: int) -> Seconds:
-    """Measure rings and one server by (way, workers, cores, bytes)."""
+def measure_allreduces(rings: Rings, rounds: int) -> Seconds:
+    """Measure rings and one server by (way, name of the rings, bytes)."""
     plans: Plans = {}
     for way, sizes in {"allreduce": SIZES, "gather_to_one": SERVER_SIZES}.items():
-        for workers, cores in {(FITTED, ALL), (FITTED, CROWDED), (TEST, ALL)}:
-            for size in sizes:
+        for name, size in itertools.product(rings, sizes):
+            # A server has to do with one of the others at a time, so that rings at once tell nothing of it
+            if (way, name) != ("gather_to_one", "twos"):
                 repeats = max(1, min(MOST_A_TURN, BYTES_A_TURN // size))
-                plans[way, workers, cores, size] = workers, add_up, (cores, way, size, repeats)
+                plans[way, name, size] = name, add_up, (way, size, repeats)
     return in_turns(rings, plans, rounds)
 
 
-def measure_steps(rings: dict[int, Ring], rounds: int) -> Seconds:
-    """Measure steps by (net, workers, batch), and by (net, cores, numbers) those of two that exchange so many numbers.
+def measure_steps(rings: Rings, rounds: int) -> Seconds:
+    """Measure steps by (net, workers, batch), and by (net, rings, numbers) those of two that exchange so many numbers.
 
     With a number each, they wait for each other and for nothing else.
     """
     plans: Plans = {}
     for net, batch in NETS.items():
         for each in (batch // 2, batch, 2 * batch):
-            plans[net, 1, each] = FITTED, step, (ALL, net, each, 1, 0)
-        for cores, numbers in itertools.product({ALL, CROWDED}, (0, FITTED)):
-            plans[net, f"{cores} cores", numbers] = FITTED, step, (cores, net, batch, FITTED, numbers)
-        for workers in rings:
-            plans[net, workers, batch] = workers, step, (ALL, net, batch, workers, math.inf)
+            plans[net, 1, each] = "two", step, (net, each, 1, 0)
+        for name, numbers in itertools.product(("two", "twos"), (0, FITTED)):
+            plans[net, name, numbers] = name, step, (net, batch, FITTED, numbers)
+        for name, workers in (("two", FITTED), ("four", TEST)):
+            plans[net, workers, batch] = name, step, (net, batch, workers, math.inf)
     return in_turns(rings, plans, rounds)
 
 
@@ -293,13 +301,13 @@ def measure_steps(rings: dict[int, Ring], rounds: int) -> Seconds:
 
 
 class Model:
-    """What allreduces of two processes tell of more of them, which have as few cores for each."""
+    """What allreduces of two processes tell of more of them."""
 
-    def __init__(self, seconds: Seconds, cores: int) -> None:
-        """Fit the links to two processes on so many cores, one for a ring and one for a server."""
+    def __init__(self, seconds: Seconds, rings: str) -> None:
+        """Fit the links to those rings of two, one for a ring and one for a server."""
         self.ring, self.server = (
-            fit_link(sizes, np.transpose([seconds[way, FITTED, cores, size] for size in sizes]))
-            for way, sizes in (("allreduce", SIZES), ("gather_to_one", SERVER_SIZES))
+            fit_link(sizes, np.transpose([seconds[way, name, size] for size in sizes]))
+            for way, name, sizes in (("allreduce", rings, SIZES), ("gather_to_one", "two", SERVER_SIZES))
         )
 
     def hop(self, size: float, workers: int) -> Link:
@@ -333,33 +341,33 @@ def crossing(first: dict[int, float], second: dict[int, float]) -> float:
     return math.nan
 
 
-def rows_of(link: str, rings: dict[int, Ring], share: float) -> Iterator[Row]:
+def rows_of(link: str, rings: Rings, share: float) -> Iterator[Row]:
     """Measure on one kind of link for a share of the rounds, and predict."""
     seconds = measure_allreduces(rings, round(share * ROUNDS))
     medians = {key: statistics.median(one) for key, one in seconds.items()}
-    models = {FITTED: Model(seconds, ALL), TEST: Model(seconds, CROWDED)}
+    models = {FITTED: Model(seconds, "two"), TEST: Model(seconds, "twos")}
     for workers, model in models.items():
         fit = model.ring.link
         words = f"{format_seconds(fit.latency)} and {fit.bandwidth / 1e6:.0f} MB/s, in {len(model.ring.pieces)} pieces"
         console.print(f"{link}: fitted to {FITTED} processes, for {workers} of them: {words}")
     for size in SIZES:
         predicted = models[TEST].allreduce(size, TEST)
-        yield Row(link, f"allreduce of {format_bytes(size)}", predicted, medians["allreduce", TEST, ALL, size])
+        yield Row(link, f"allreduce of {format_bytes(size)}", predicted, medians["allreduce", "four", size])
     ways = {"allreduce": models[TEST].allreduce, "gather_to_one": models[TEST].gather}
     expected = [{size: way(size, TEST) for size in SERVER_SIZES} for way in ways.values()]
-    measured = [{size: medians[name, TEST, ALL, size] for size in SERVER_SIZES} for name in ways]
+    measured = [{size: medians[name, "four", size] for size in SERVER_SIZES} for name in ways]
     yield Row(link, "bytes from which the ring wins", crossing(*expected), crossing(*measured))
     medians = {key: statistics.median(one) for key, one in measure_steps(rings, round(share * STEP_ROUNDS)).items()}
     for net, batch in NETS.items():
         alone = BatchTimes.fit({each: medians[net, 1, each] for each in (batch // 2, 2 * batch)})
-        size = rings[FITTED].run(gradient_bytes, [(net,)] * FITTED)[0]
+        size = rings["two"][0].run(gradient_bytes, [(net,)] * FITTED)[0]
         workload = Workload.uniform(net, size, 1, batch, alone.seconds(batch))
-        for workers, cores in ((1, ALL), (FITTED, ALL), (TEST, CROWDED)):
+        for workers, name in ((1, "two"), (FITTED, "two"), (TEST, "twos")):
             model, words, slowdown, skew = models[max(workers, FITTED)], "", 1.0, 0.0
             if workers > 1:
-                apart, waiting = (medians[net, f"{cores} cores", numbers] for numbers in (0, FITTED))
+                apart, waiting = (medians[net, name, numbers] for numbers in (0, FITTED))
                 slowdown = max(1.0, apart / medians[net, 1, batch])
-                late = (waiting - model.allreduce(4 * FITTED, FITTED)) / apart - 1
+                late = (waiting - model.ring.seconds(4 * FITTED)) / apart - 1
                 skew = max(0.0, late / expected_largest(FITTED))
                 words = f", computing {slowdown:.2f} times as long, with a deviation of {skew:.0%}"
             predicted = model.step(workload, workers, slowdown, skew)
@@ -409,15 +417,15 @@ def main(
     only: Annotated[str, typer.Option("--link", help="local, hosts or both.")] = "both",
 ) -> None:
     """Predict four local processes from two, and measure them."""
-    kinds: dict[str, type[Ring]] = {"local": Ring, "hosts": HostRing}
+    kinds: dict[str, type[Ring]] = {"local": Ring, "hosts": Hosts}
     if reason := why_no_hosts():
         console.print(f"hosts are left out: {reason}")
         del kinds["hosts"]
     rows = []
     for name, kind in kinds.items():
         if only in (name, "both"):
-            with kind(FITTED, deadline=DEADLINE) as two, kind(TEST, deadline=DEADLINE) as four:
-                rows += rows_of(name, {FITTED: two, TEST: four}, QUICK_SHARE if quick else 1.0)
+            with contextlib.ExitStack() as stack:
+                rows += rows_of(name, started(kind, stack), QUICK_SHARE if quick else 1.0)
     if json_path:
         with writing_whole(json_path) as file:
             file.write(json.dumps([row._asdict() for row in rows], indent=1).encode() + b"\n")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tfperf.errors import TfperfError
 from tfperf.parallel import Ring, RingMember
-from tfperf.parallel.ring import SO_MAX_PACING_RATE, TOKEN_BYTES
+from tfperf.parallel.ring import HERE, SO_MAX_PACING_RATE, TOKEN_BYTES
 
 DEADLINE = 60
 TOKEN = b"t" * TOKEN_BYTES
@@ -74,7 +74,7 @@ def rings():
 @contextlib.contextmanager
 def members(size, patience=DEADLINE, token=TOKEN):
     """The members of a ring, in this process; none is connected."""
-    made = [RingMember(rank, size, token, patience) for rank in range(size)]
+    made = [RingMember(rank, HERE, size, token, patience) for rank in range(size)]
     try:
         yield made
     finally:
@@ -102,8 +102,8 @@ def at_once(*functions):
 
 
 def connect(all_members):
-    ports = [member.port for member in all_members]
-    return at_once(*(lambda member=member: member.connect(ports) for member in all_members))
+    addresses = [member.address for member in all_members]
+    return at_once(*(lambda member=member: member.connect(addresses) for member in all_members))
 
 
 @settings(max_examples=60, deadline=None)
@@ -125,6 +125,18 @@ def test_the_sum_is_right_and_the_same_on_all_ranks(rings, size, way, dtype, sha
         assert total.tobytes() == outcomes[0][0].tobytes()
         assert afterwards.tobytes() == array.tobytes()
     assert sum(sent for _, sent, _, _ in outcomes) == 2 * (size - 1) * arrays[0].nbytes
+
+
+def added_in_place(member, array):
+    total = member.allreduce(array, in_place=True)
+    return total, array
+
+
+def test_a_sum_can_take_the_place_of_the_array(rings):
+    arrays = np.arange(24.0).reshape(3, 2, 4)  # (ranks, 2, 4)
+    for total, array in rings[3].run(added_in_place, [(array,) for array in arrays]):
+        np.testing.assert_array_equal(total, arrays.sum(axis=0))
+        np.testing.assert_array_equal(array, total)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -166,7 +178,7 @@ def test_only_loopback_listens_and_only_until_all_have_come():
         assert connect(both) == [None, None]
         for member in both:
             with pytest.raises(ConnectionRefusedError):
-                socket.create_connection(("127.0.0.1", member.port), 5)
+                socket.create_connection(member.address, 5)
 
 
 def test_strangers_are_refused():
@@ -180,7 +192,7 @@ def test_strangers_are_refused():
             b"GET / HTTP/1.1\r\n\r\n\r\n\r\n",
             b"",  # waits
         ]
-        strangers = [socket.create_connection(("127.0.0.1", three[0].port), DEADLINE) for _ in greetings]
+        strangers = [socket.create_connection(three[0].address, DEADLINE) for _ in greetings]
         for stranger, greeting in zip(strangers, greetings, strict=True):
             stack.enter_context(stranger)
             stranger.sendall(greeting)
@@ -195,8 +207,8 @@ def test_strangers_are_refused():
 
 def test_a_rank_that_never_comes_is_named():
     with members(3, patience=0.3) as three:
-        ports = [member.port for member in three]
-        errors = at_once(lambda: three[0].connect(ports), lambda: three[1].connect(ports))
+        addresses = [member.address for member in three]
+        errors = at_once(lambda: three[0].connect(addresses), lambda: three[1].connect(addresses))
         assert errors[0] == "rank 0 expected rank 2 to take part; it has not come within 0.3 s"
 
 
@@ -204,7 +216,7 @@ def test_a_rank_that_has_ended_before_it_came_is_named():
     with members(2, patience=5) as (first, second):
         second.close()
         with pytest.raises(TfperfError, match="rank 0 expected rank 1 to take part; it has ended"):
-            first.connect([first.port, second.port])
+            first.connect([first.address, second.address])
 
 
 @pytest.mark.parametrize("way", WAYS)

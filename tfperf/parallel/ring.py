@@ -21,6 +21,9 @@ __all__ = ["Ring", "RingMember"]
 
 T = TypeVar("T")
 
+Address = tuple[str, int]
+"""A host and a port."""
+
 HERE = "127.0.0.1"
 
 DEADLINE = 30.0
@@ -82,8 +85,9 @@ class Ring:
         with contextlib.ExitStack() as stack:
             workers = stack.enter_context(self._workers)
             rest = self.size, token, self._patience, self._bandwidth
-            ports = workers.run(_listen, [(rank, *rest) for rank in range(self.size)])
-            workers.run(_connect, [(ports,)] * self.size)
+            hosts = self._hosts(workers)
+            addresses = workers.run(_listen, [(rank, host, *rest) for rank, host in enumerate(hosts)])
+            workers.run(_connect, [(addresses,)] * self.size)
             stack.pop_all()
         return self
 
@@ -92,6 +96,10 @@ class Ring:
     ) -> None:
         """End them."""
         self._workers.__exit__(kind, error, trace)
+
+    def _hosts(self, workers: WorkerProcesses) -> Sequence[str]:
+        """The address that each rank listens at."""
+        return [HERE] * self.size
 
     def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> list[T]:
         """Call a function on all ranks at once, and wait for all.
@@ -127,17 +135,20 @@ class RingMember:
     Attributes:
         rank: from 0 to `size` - 1.
         size: ranks in the ring.
-        port: where this rank listens until it is connected.
+        address: host and port where this rank listens until it is connected.
         bytes_sent: what the sockets of this rank have taken in so far.
         messages_sent: how often this rank has begun to send.
         has_lost_neighbour: whether another rank has ended, or done nothing for too long.
     """
 
-    def __init__(self, rank: int, size: int, token: bytes, patience: float, bandwidth: int | None = None) -> None:
-        """Listen on a free port of 127.0.0.1.
+    def __init__(
+        self, rank: int, host: str, size: int, token: bytes, patience: float, bandwidth: int | None = None
+    ) -> None:
+        """Listen on a free port.
 
         Args:
             rank: from 0 to `size` - 1.
+            host: the address to listen at: 127.0.0.1 for ranks of one machine.
             size: ranks in the ring.
             token: 16 bytes that only the ranks of this ring know.
             patience: seconds to wait for another rank that does nothing.
@@ -151,25 +162,25 @@ class RingMember:
         self._before: _Peer | None = None
         self._gathering: list[_Peer] = []  # at rank 0 all others, by rank; elsewhere rank 0
         self._lines: list[socket.socket] = []
-        self._server = socket.create_server((HERE, 0), backlog=2 * size)
+        self._server = socket.create_server((host, 0), backlog=2 * size)
         if bandwidth:
             self._server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_BUFFER)  # connections inherit it
-        self.port: int = self._server.getsockname()[1]
+        self.address: Address = self._server.getsockname()
 
-    def connect(self, ports: Sequence[int]) -> None:
+    def connect(self, addresses: Sequence[Address]) -> None:
         """Connect to the next rank and to rank 0, and wait for the ranks that connect to this one.
 
         Args:
-            ports: where each rank listens.
+            addresses: where each rank listens.
 
         Raises:
             TfperfError: one of them does not come.
         """
         if self.size > 1:
             following, before = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-            self._next = self._greet(following, ports[following], FOR_RING)
+            self._next = self._greet(following, addresses[following], FOR_RING)
             if self.rank:
-                self._gathering = [self._greet(0, ports[0], FOR_GATHERING)]
+                self._gathering = [self._greet(0, addresses[0], FOR_GATHERING)]
             others = range(1, self.size) if self.rank == 0 else ()
             welcome = self._welcome([(FOR_RING, before), *((FOR_GATHERING, rank) for rank in others)])
             self._before = welcome[0]
@@ -182,13 +193,14 @@ class RingMember:
         for line in self._lines:
             line.close()
 
-    def allreduce(self, array: NDArray[Any]) -> NDArray[Any]:
+    def allreduce(self, array: NDArray[Any], *, in_place: bool = False) -> NDArray[Any]:
         """Add up the arrays of all ranks around the ring.
 
         Each rank sends one n-th of an array 2 (n - 1) times: first the sums grow, then they are handed on.
 
         Args:
             array: numbers, of any shape.
+            in_place: write the sum into `array`, which must be contiguous then, and save a copy.
 
         Returns:
             The sum, equal to the last bit on all ranks, in the shape and type of `array`.
@@ -198,7 +210,7 @@ class RingMember:
 
         Source: Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations (2009).
         """
-        total, rank, size = array.flatten(), self.rank, self.size
+        total, rank, size = array.reshape(-1) if in_place else array.flatten(), self.rank, self.size
         chunks = np.array_split(total, size)  # views; their lengths differ by 1 at most
         buffer = np.empty_like(chunks[0])
         for step in range(size - 1):
@@ -302,10 +314,10 @@ class RingMember:
         self._lines.append(line)
         return line
 
-    def _greet(self, rank: int, port: int, purpose: int) -> "_Peer":
+    def _greet(self, rank: int, address: Address, purpose: int) -> "_Peer":
         """Connect to another rank, and prove to be one of this ring."""
         try:
-            line = self._tuned(socket.create_connection((HERE, port), self._patience))
+            line = self._tuned(socket.create_connection(address, self._patience))
             line.sendall(GREETING.pack(self._token, purpose, self.rank))
         except OSError as error:
             raise self._lost(rank, "it has ended") from error
@@ -359,14 +371,14 @@ _member: list[RingMember] = []
 """The member that this process is, once it listens."""
 
 
-def _listen(rank: int, size: int, token: bytes, patience: float, bandwidth: int | None) -> int:
-    """Become a member, in this process; returns the port."""
-    _member.append(RingMember(rank, size, token, patience, bandwidth))
-    return _member[0].port
+def _listen(rank: int, host: str, size: int, token: bytes, patience: float, bandwidth: int | None) -> Address:
+    """Become a member, in this process; returns the address."""
+    _member.append(RingMember(rank, host, size, token, patience, bandwidth))
+    return _member[0].address
 
 
-def _connect(ports: list[int]) -> None:
-    _member[0].connect(ports)
+def _connect(addresses: list[Address]) -> None:
+    _member[0].connect(addresses)
 
 
 def _call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Outcome:
