@@ -14,6 +14,12 @@ QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, 
 MEMORY = MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=None, of_whole_process=False)
 
 
+@pytest.fixture(autouse=True)
+def own_search_path(monkeypatch):
+    """Opening a model puts its folder in front of all modules, where its files would hide those of later tests."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
 @pytest.fixture(scope="session")
 def environment():
     return Environment.here()

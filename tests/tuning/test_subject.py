@@ -138,8 +138,8 @@ def test_inputs_that_the_model_does_not_take(subject, inputs, words):
 
 def test_inputs_of_a_named_model_go_by_their_names(subject, tmp_path):
     """The keys of a file are names of inputs, and never just an order."""
-    (tmp_path / "code.py").write_text(CODE)
-    name = f"{tmp_path / 'code.py'}:build"
+    (tmp_path / "named.py").write_text(CODE)
+    name = f"{tmp_path / 'named.py'}:build"
     found = subject(name, {"x": ROWS}, inputs_file="rows.npz", seed=7)
     assert (found.opened_as, found.origin.model, found.origin.seed, found.rows) == (name, name, 7, 4)
     with pytest.raises((ValueError, ExportError), match="Found: z"):
