@@ -145,10 +145,10 @@ class Hosts(Ring):
         super().__exit__(*error)
         self._switch.__exit__(*error)
 
-    def _hosts(self, workers: WorkerProcesses) -> Sequence[str]:
-        numbers = workers.run(become_host, [()] * self.size)
+    def _hosts(self) -> Sequence[str]:
+        numbers = self._workers.run(become_host, [()] * self.size)
         self._switch.run(build_switch, [(numbers,)])
-        return workers.run(join_network, [(f"{NETWORK}.{rank + 1}",) for rank in range(self.size)])
+        return self._workers.run(join_network, [(f"{NETWORK}.{rank + 1}",) for rank in range(self.size)])
 
 
 def why_no_hosts() -> str | None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tfperf.errors import TfperfError
-from tfperf.parallel import LocalCluster, cluster, in_private_network, run_on_workers
+from tfperf.parallel import LocalCluster, cluster, in_private_network, processes, run_on_workers
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the processes cannot import it
 
@@ -187,6 +187,27 @@ def test_a_server_that_is_killed_ends_a_block_that_waits(empty_servers):
 
     with pytest.raises(TfperfError, match=r"ps 0 at 127\.0\.0\.1:\d+ has ended, killed by SIGKILL$"):
         wait()
+    assert not children()
+
+
+def test_a_server_that_is_stopped_ends_a_block_that_waits(empty_servers, monkeypatch):
+    monkeypatch.setattr(processes, "STOPPED_LIMIT", 1.0)
+
+    def wait():
+        with LocalCluster(1, 1):
+            server_processes()[1].suspend()
+            time.sleep(600)
+
+    with pytest.raises(TfperfError, match=r"ps 0 at 127\.0\.0\.1:\d+ is stopped, for 1 s$"):
+        wait()
+    assert not children()
+
+
+def test_a_server_that_hangs_while_it_loads_is_named(empty_servers, monkeypatch):
+    monkeypatch.setattr(cluster, "_load_tensorflow", lambda: time.sleep(600))
+    monkeypatch.setattr(cluster, "IDLE_LIMIT", 1.0)
+    with pytest.raises(TfperfError, match=r"worker 0 at 127\.0\.0\.1:\d+ has done nothing for 1 s$"):
+        LocalCluster(1, 1).__enter__()
     assert not children()
 
 

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tfperf.errors import TfperfError
+from tfperf.parallel import processes
 from tfperf.parallel.processes import WorkerProcesses
 
 DEADLINE = 60
@@ -48,6 +49,17 @@ def meet(folder, name, other):
         assert time.monotonic() < until
         time.sleep(0.01)
     return name
+
+
+def compute(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+    return seconds
+
+
+def sleep_or_compute(seconds):
+    time.sleep(600) if seconds is None else compute(seconds)
 
 
 def unpicklable():
@@ -205,3 +217,30 @@ def test_they_end_with_the_program(tmp_path, number, to_all):
                 if member.is_running():
                     member.kill()
             process.kill()
+
+
+def test_a_process_that_does_nothing_where_it_should_compute_is_named():
+    with WorkerProcesses(2, DEADLINE) as workers:
+        assert workers.run(compute, [(1.5,), (2.0,)], idle_limit=1.0) == [1.5, 2.0]
+        with pytest.raises(TfperfError, match=r"within 60 s; process 2 of 2 has done nothing for 1 s$"):
+            workers.run(sleep_or_compute, [(3.0,), (None,)], idle_limit=1.0)
+
+
+def test_a_process_that_is_stopped_is_named_and_ended(monkeypatch):
+    monkeypatch.setattr(processes, "STOPPED_LIMIT", 1.0)
+    with WorkerProcesses(2, DEADLINE) as workers:
+        numbers = workers.run(own_number, [(), ()])
+        assert workers.first_resting() is None
+        os.kill(numbers[1], signal.SIGSTOP)
+        with pytest.raises(TfperfError, match=r"process 2 of 2 is stopped, for 1 s$"):
+            workers.run(own_number, [(), ()])
+        assert are_gone(numbers)
+
+
+def test_a_process_that_goes_on_in_time_is_not_named(monkeypatch):
+    monkeypatch.setattr(processes, "STOPPED_LIMIT", 2.0)
+    with WorkerProcesses(1, DEADLINE) as workers:
+        [number] = workers.run(own_number, [()])
+        os.kill(number, signal.SIGSTOP)
+        threading.Timer(0.7, os.kill, (number, signal.SIGCONT)).start()
+        assert workers.run(own_number, [()]) == [number]

@@ -30,6 +30,9 @@ START_DEADLINE = 30.0
 DEADLINE = 240.0
 """Seconds that the work of a cluster may take unless its program says otherwise."""
 
+IDLE_LIMIT = 20.0
+"""Seconds that a process may do nothing while it loads TensorFlow."""
+
 LOOK = 0.2
 """Seconds between two looks whether all servers live."""
 
@@ -125,7 +128,7 @@ class LocalCluster:
             if self._bandwidth:
                 processes = self._servers.run(_own_process_number, tasks)
                 join_by_links(processes[-self._numbers["ps"] :], self._bandwidth)
-            self._servers.run(_load_tensorflow, [()] * len(tasks))
+            self._servers.run(_load_tensorflow, [()] * len(tasks), idle_limit=IDLE_LIMIT)
             self._servers.run(_start_server, [(addresses, *task) for task in tasks], self._start_deadline)
             stack.enter_context(self._watched())
             self._stack = stack.pop_all()
@@ -145,13 +148,13 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Make the block fail when a server ends or the deadline passes, whatever the block waits for."""
+        """Make the block fail when a server ends or is stopped or the deadline passes, whatever the block waits for."""
         done, caller = threading.Event(), threading.get_ident()
 
         def watch() -> None:
             until = time.monotonic() + self._deadline
             while not done.wait(LOOK):
-                problem = self._servers.first_ended()
+                problem = self._servers.first_ended() or self._servers.first_resting()
                 if not problem and time.monotonic() > until:
                     problem = f"the work on them has not ended within {self._deadline:g} s"
                 if problem:
@@ -203,7 +206,7 @@ def run_on_workers(
     addresses = _free_addresses({"worker": workers})
     names = [f"worker {index} at {address}" for index, address in enumerate(addresses["worker"])]
     with WorkerProcesses(workers, deadline, names) as processes:
-        processes.run(_become_worker, [(addresses, index) for index in range(workers)])
+        processes.run(_become_worker, [(addresses, index) for index in range(workers)], idle_limit=IDLE_LIMIT)
         return processes.run(function, [args] * workers)
 
 

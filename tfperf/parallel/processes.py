@@ -6,12 +6,13 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import cloudpickle
+import psutil
 
 from tfperf.errors import TfperfError, in_one_line
 from tfperf.parallel.signals import handling
@@ -23,6 +24,15 @@ T = TypeVar("T")
 
 DEADLINE = 120.0
 """Seconds for an output of a process; at first it imports what its functions need."""
+
+STOPPED_LIMIT = 20.0
+"""Seconds that a process may be stopped, as by SIGSTOP, before it is named."""
+
+LOOK = 0.5
+"""Seconds between two looks at processes that are late."""
+
+NOTHING = 0.01
+"""Seconds of a core that a process may use between two looks and still have done nothing."""
 
 
 class WorkerProcesses:
@@ -52,6 +62,7 @@ class WorkerProcesses:
         self._deadline = deadline
         self._processes: list[multiprocessing.process.BaseProcess] = []
         self._pipes: list[Connection] = []
+        self._rests: list[_Rest] = []
         self._signals = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -67,6 +78,7 @@ class WorkerProcesses:
                         process = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
                         process.start()
                     self._processes.append(process)
+                    self._rests.append(_Rest(process.pid))
         except BaseException:
             self._end()
             raise
@@ -79,7 +91,11 @@ class WorkerProcesses:
         self._end()
 
     def run(
-        self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]], deadline: float | None = None
+        self,
+        function: Callable[..., T],
+        calls: Sequence[tuple[Any, ...]],
+        deadline: float | None = None,
+        idle_limit: float | None = None,
     ) -> list[T]:
         """Call a function in as many processes at once as there are tuples of arguments, and wait for all.
 
@@ -88,27 +104,33 @@ class WorkerProcesses:
                 value.
             calls: the arguments of each process's call.
             deadline: seconds that this call may take, if not as many as all others.
+            idle_limit: seconds that a process may neither compute nor read from a disk, for functions that do nothing
+                else; None: they may.
 
         Returns:
             The outputs, in the order of `calls`.
 
         Raises:
-            TfperfError: the function has failed, a process has ended, or the deadline has passed. All processes are
-                ended then, without waiting for the others.
+            TfperfError: the function has failed, a process has ended or is stopped, or a limit of time has passed; it
+                names the process. All are ended then, without waiting for the others.
         """
         if len(calls) > len(self._pipes):
             raise ValueError(f"expected at most {len(self._pipes)} calls, one a process. Received: {len(calls)}")
         seconds = self._deadline if deadline is None else deadline
         until, wanted = time.monotonic() + seconds, f"expected an output of each process within {seconds:g} s"
         outputs: dict[int, T] = {}
+        for rest in self._rests:
+            rest.idle = 0.0
         try:
             for pipe, arguments in zip(self._pipes, calls, strict=False):
                 with contextlib.suppress(BrokenPipeError):  # the process has ended, which is found below
                     pipe.send_bytes(_pickled((function, arguments)))
             while late := [at for at in range(len(calls)) if at not in outputs]:
-                ready = wait([self._pipes[at] for at in late], max(0.0, until - time.monotonic()))
-                if not ready:
+                ready = wait([self._pipes[at] for at in late], min(LOOK, max(0.0, until - time.monotonic())))
+                if not ready and time.monotonic() > until:
                     raise TfperfError(f"{wanted}; at work still: {', '.join(self._names[at] for at in late)}")
+                if resting := self.first_resting(late, idle_limit):
+                    raise TfperfError(f"{wanted}; {resting}")
                 for at in late:
                     if self._pipes[at] not in ready:
                         continue
@@ -125,6 +147,24 @@ class WorkerProcesses:
         for at, process in enumerate(self._processes):
             if not process.is_alive():
                 return self._end_of(at)
+        return None
+
+    def first_resting(self, among: Iterable[int] | None = None, idle_limit: float | None = None) -> str | None:
+        """Say which process is stopped for too long, or has done nothing for too long; None: none is.
+
+        Only the seconds between calls count, up to 1 between two: call it again and again.
+
+        Args:
+            among: indices of processes; None: all.
+            idle_limit: seconds that they may do nothing; None: for ever.
+        """
+        for at in range(self._number) if among is None else among:
+            rest = self._rests[at]
+            rest.look()
+            if rest.stopped > STOPPED_LIMIT:
+                return f"{self._names[at]} is stopped, for {STOPPED_LIMIT:g} s"
+            if idle_limit is not None and rest.idle > idle_limit:
+                return f"{self._names[at]} has done nothing for {idle_limit:g} s"
         return None
 
     def _receive(self, at: int, wanted: str) -> tuple[str, Any]:
@@ -153,8 +193,29 @@ class WorkerProcesses:
             process.join()
         for pipe in self._pipes:
             pipe.close()
-        self._processes, self._pipes = [], []
+        self._processes, self._pipes, self._rests = [], [], []
         self._signals.close()
+
+
+class _Rest:
+    """For how long a process has been stopped, and has done nothing, as far as it was looked at."""
+
+    def __init__(self, number: int | None) -> None:
+        self._process = psutil.Process(number)
+        self._last, self._used = time.monotonic(), 0.0
+        self.stopped = self.idle = 0.0
+
+    def look(self) -> None:
+        """Add the seconds since the last look, where nothing has changed."""
+        now = time.monotonic()
+        passed, self._last = min(now - self._last, 2 * LOOK), now  # more, where this process was stopped itself
+        with contextlib.suppress(psutil.NoSuchProcess):
+            status, times = self._process.status(), self._process.cpu_times()
+            used = times.user + times.system
+            works = used > self._used + NOTHING * passed / LOOK or status == psutil.STATUS_DISK_SLEEP
+            self.idle = 0.0 if works else self.idle + passed
+            self.stopped = self.stopped + passed if status == psutil.STATUS_STOPPED else 0.0
+            self._used = used
 
 
 def _pickled(call: tuple[Callable[..., Any], tuple[Any, ...]]) -> bytes:

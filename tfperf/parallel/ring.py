@@ -85,7 +85,7 @@ class Ring:
         with contextlib.ExitStack() as stack:
             workers = stack.enter_context(self._workers)
             rest = self.size, token, self._patience, self._bandwidth
-            hosts = self._hosts(workers)
+            hosts = self._hosts()
             addresses = workers.run(_listen, [(rank, host, *rest) for rank, host in enumerate(hosts)])
             workers.run(_connect, [(addresses,)] * self.size)
             stack.pop_all()
@@ -97,7 +97,7 @@ class Ring:
         """End them."""
         self._workers.__exit__(kind, error, trace)
 
-    def _hosts(self, workers: WorkerProcesses) -> Sequence[str]:
+    def _hosts(self) -> Sequence[str]:
         """The address that each rank listens at."""
         return [HERE] * self.size
 
