@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import cloudpickle
-import psutil
 
 from tfperf.errors import TfperfError, in_one_line
+from tfperf.parallel.resting import LOOK, Rest
 from tfperf.parallel.signals import handling
 from tfperf.with_parent import end_with_parent
 
@@ -27,12 +27,6 @@ DEADLINE = 120.0
 
 STOPPED_LIMIT = 20.0
 """Seconds that a process may be stopped, as by SIGSTOP, before it is named."""
-
-LOOK = 0.5
-"""Seconds between two looks at processes that are late."""
-
-NOTHING = 0.01
-"""Seconds of a core that a process may use between two looks and still have done nothing."""
 
 
 class WorkerProcesses:
@@ -62,7 +56,7 @@ class WorkerProcesses:
         self._deadline = deadline
         self._processes: list[multiprocessing.process.BaseProcess] = []
         self._pipes: list[Connection] = []
-        self._rests: list[_Rest] = []
+        self._rests: list[Rest] = []
         self._signals = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -78,7 +72,7 @@ class WorkerProcesses:
                         process = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
                         process.start()
                     self._processes.append(process)
-                    self._rests.append(_Rest(process.pid))
+                    self._rests.append(Rest(process.pid or 0))
         except BaseException:
             self._end()
             raise
@@ -195,27 +189,6 @@ class WorkerProcesses:
             pipe.close()
         self._processes, self._pipes, self._rests = [], [], []
         self._signals.close()
-
-
-class _Rest:
-    """For how long a process has been stopped, and has done nothing, as far as it was looked at."""
-
-    def __init__(self, number: int | None) -> None:
-        self._process = psutil.Process(number)
-        self._last, self._used = time.monotonic(), 0.0
-        self.stopped = self.idle = 0.0
-
-    def look(self) -> None:
-        """Add the seconds since the last look, where nothing has changed."""
-        now = time.monotonic()
-        passed, self._last = min(now - self._last, 2 * LOOK), now  # more, where this process was stopped itself
-        with contextlib.suppress(psutil.NoSuchProcess):
-            status, times = self._process.status(), self._process.cpu_times()
-            used = times.user + times.system
-            works = used > self._used + NOTHING * passed / LOOK or status == psutil.STATUS_DISK_SLEEP
-            self.idle = 0.0 if works else self.idle + passed
-            self.stopped = self.stopped + passed if status == psutil.STATUS_STOPPED else 0.0
-            self._used = used
 
 
 def _pickled(call: tuple[Callable[..., Any], tuple[Any, ...]]) -> bytes:

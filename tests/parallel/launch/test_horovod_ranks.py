@@ -151,3 +151,19 @@ def test_plain_horovodrun_works_as_well(tmp_path):
         process.kill()  # its middlemen see that and end
     assert process.returncode == 0
     assert sorted(output.splitlines()) == ["[0]<stdout>:rank 0", "[1]<stdout>:rank 1"]
+
+
+def test_a_rank_that_never_comes_is_named(launched, script):
+    launch = launched(
+        "-np", 2, "python", script("if rank == 1: time.sleep(600)\nimport horovod.tensorflow as hvd\nhvd.init()\n")
+    )
+    assert launch.wait() == 1
+    words = "rank 1 has not come to hvd.init(), and has done nothing for 20 s; rank 0 waited for it"
+    assert launch.errors().splitlines()[-1] == f"tfperf launch: {words}; all ranks were ended"
+    assert launch.all_gone(PROMISED)
+
+
+def test_a_rank_that_comes_late_is_waited_for_where_that_was_asked_for(launched, script):
+    late = "if rank == 1: time.sleep(27)\nimport horovod.tensorflow as hvd\nhvd.init()\nprint(hvd.size())\n"
+    launch = launched("-np", 2, "--start-timeout", 120, "python", script(late))
+    assert launch.wait() == 0

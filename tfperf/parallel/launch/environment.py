@@ -8,7 +8,7 @@ from pathlib import Path
 from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
 
-__all__ = ["STALL_LIMIT", "STALL_WARNING", "START_TIMEOUT", "rank_environment", "threads_per_rank"]
+__all__ = ["STALL_LIMIT", "STALL_WARNING", "START_TIMEOUT", "START_VARIABLE", "rank_environment", "threads_per_rank"]
 
 STALL_WARNING = 60
 """Seconds after which ranks that wait name those they wait for.
@@ -23,10 +23,12 @@ STALL_LIMIT = 300
 START_TIMEOUT = 60
 """Seconds that ranks wait for each other to start; Horovod's 30 are short for several imports of TensorFlow at once."""
 
+START_VARIABLE = "HOROVOD_GLOO_TIMEOUT_SECONDS"
+"""The variable that says so."""
+
 _BETWEEN = "TF_NUM_INTEROP_THREADS"
 _THREADS = ("TF_NUM_INTRAOP_THREADS", _BETWEEN, "OMP_NUM_THREADS")
 _WARNING, _LIMIT = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
-_START = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 
 
 def rank_environment(
@@ -63,7 +65,7 @@ def rank_environment(
     environment[_BETWEEN] = str(max(_number(environment, _BETWEEN, "a number"), least_between))
     _set(environment, _WARNING, stall_warning, STALL_WARNING)
     _set(environment, _LIMIT, stall_limit, STALL_LIMIT)
-    _set(environment, _START, start_timeout, START_TIMEOUT)
+    _set(environment, START_VARIABLE, start_timeout, START_TIMEOUT)
     warning, limit = (_number(environment, name, "seconds") for name in (_WARNING, _LIMIT))
     if 0 < limit < warning:
         raise HorovodError(

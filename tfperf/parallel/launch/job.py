@@ -1,5 +1,6 @@
 """What to launch, and launching it."""
 
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -10,8 +11,9 @@ from pathlib import Path
 from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod_build.installed import installed
+from tfperf.parallel.launch.arrivals import IDLE_LIMIT
 from tfperf.parallel.launch.elastic import Discovery, run_elastic
-from tfperf.parallel.launch.environment import START_TIMEOUT, rank_environment, threads_per_rank
+from tfperf.parallel.launch.environment import START_TIMEOUT, START_VARIABLE, rank_environment, threads_per_rank
 from tfperf.parallel.launch.hosts import DiscoveryScript, Host, is_this_machine
 from tfperf.parallel.launch.network import Network, exposure
 from tfperf.parallel.launch.output import say
@@ -126,6 +128,7 @@ def launch(job: Job) -> Failure | None:
             tf_config_port=job.tf_config_port,
             parameter_servers=job.parameter_servers,
             mpi=job.mpi,
+            idle_limit=IDLE_LIMIT if job.start_timeout is None and START_VARIABLE not in job.environment else math.inf,
         )
     if ranks.nobody_reads:
         raise BrokenPipeError

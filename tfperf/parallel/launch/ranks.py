@@ -97,6 +97,7 @@ class Ranks:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._told: set[subprocess.Popen[bytes]] = set()
+        self._keepers: dict[str, int] = {}
         self._ending = False
         self.nobody_reads = False
 
@@ -132,6 +133,8 @@ class Ranks:
             copies = self._copies(label)
             keeper = self._start(name, environment, host)
             self._running.add(keeper)
+            if host is None:
+                self._keepers[name] = keeper.pid
         relays = self._relays(keeper, prefix, copies)
         gone = threading.Event()
         for event in end_on:
@@ -144,9 +147,14 @@ class Ranks:
             relay.join(OUTPUT_GRACE)
         with self._lock:
             self._running.discard(keeper)
+            self._keepers.pop(name, None)
             by_us = keeper in self._told
         blames_others = any(relay.saw_broken_ring for relay in relays)
         return Ended(name, code if code >= 0 else 128 - code, by_us, blames_others, ended_at, host is not None)
+
+    def keeper(self, name: str) -> int | None:
+        """The process that runs a rank; None: it has not been started, or runs on another machine."""
+        return self._keepers.get(name)
 
     def end(self) -> None:
         """Tell all ranks to end, and start no more."""

@@ -5,6 +5,9 @@ from typing import Any, Self
 
 __all__ = ["Rendezvous"]
 
+ALL_RANKS = "global"
+"""Under which the ranks leave their addresses for all others, by their numbers."""
+
 
 class Rendezvous:
     """Horovod's own rendezvous server, which listens on the address it is given and not on all of them.
@@ -13,10 +16,14 @@ class Rendezvous:
 
     Args:
         address: an IPv4 address of this machine.
+
+    Attributes:
+        came: the ranks that wait, or have waited, for the others in `hvd.init()`; of a fixed number of ranks.
     """
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self.came: set[int] = set()
         self._server: Any = None
         self._thread: threading.Thread | None = None
 
@@ -24,7 +31,15 @@ class Rendezvous:
         """Listen, with Horovod's handler for a fixed number of ranks or another one; the port."""
         from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
-        self._server = RendezvousHTTPServer((self._address, 0), handler or RendezvousHandler, 0)
+        came = self.came
+
+        class NotingHandler(RendezvousHandler):  # type: ignore[misc]  # untyped
+            def _put_value(self, scope: str, key: str, value: bytes) -> None:
+                if scope == ALL_RANKS and key.isdigit():
+                    came.add(int(key))
+                super()._put_value(scope, key, value)
+
+        self._server = RendezvousHTTPServer((self._address, 0), handler or NotingHandler, 0)
         self._server.daemon_threads = True  # a request of an elastic rank waits for the other ranks, perhaps for ever
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tfperf.parallel.launch.arrivals import IDLE_LIMIT, watched_arrivals
 from tfperf.parallel.launch.hosts import Host, is_this_machine
 from tfperf.parallel.launch.mpi import ProcessManager
 from tfperf.parallel.launch.network import Network
@@ -28,6 +29,7 @@ def run_static(
     tf_config_port: int | None = None,
     parameter_servers: int = 0,
     mpi: bool = False,
+    idle_limit: float = IDLE_LIMIT,
 ) -> Failure | None:
     """Run so many ranks on these hosts to their end; why they failed, if they did.
 
@@ -40,6 +42,7 @@ def run_static(
         number: how many.
         tf_config_port, parameter_servers: for TF_CONFIG, see `tf_configs`; None: the ranks do not get it.
         mpi: they exchange through MPI's shared memory, all on this machine.
+        idle_limit: seconds that a rank may do nothing while others wait for it in `hvd.init()`.
 
     Raises:
         HorovodError: a rank cannot be started, or TF_CONFIG cannot be.
@@ -55,18 +58,20 @@ def run_static(
     width = len(str(number - 1))
     cause_found = threading.Event()
 
+    hosts_of = {slot.rank: None if is_this_machine(slot.hostname) else slot.hostname for slot in slots}
+    rank_names = {rank: f"rank {rank} on {host}" if host else f"rank {rank}" for rank, host in hosts_of.items()}
+
     def run(slot: Any) -> Ended:
-        host = None if is_this_machine(slot.hostname) else slot.hostname
         try:
             ended = ranks.run(
-                f"rank {slot.rank}" if host is None else f"rank {slot.rank} on {host}",
+                rank_names[slot.rank],
                 label=f"{slot.rank:0{width}}",
                 prefix=f"[{slot.rank}] " if number > 1 else "",
                 variables=shared
                 | create_slot_env_vars(slot)
                 | ({"TF_CONFIG": configs[slot.rank]} if configs else {})
                 | (manager.variables(slot.rank) if manager else {}),
-                host=host,
+                host=hosts_of[slot.rank],
             )
         except BaseException:
             ranks.end()
@@ -83,6 +88,9 @@ def run_static(
     with contextlib.ExitStack() as stack:
         manager = stack.enter_context(ProcessManager(number)) if mpi else None
         rendezvous = stack.enter_context(Rendezvous(network.address))
+        missing = stack.enter_context(
+            watched_arrivals(rendezvous.came, rank_names, ranks.keeper, ranks.end, idle_limit)
+        )
         pool = stack.enter_context(ThreadPoolExecutor(number))
         shared = network.variables(rendezvous.start())
         rendezvous.init(slots)
@@ -90,7 +98,7 @@ def run_static(
             ended = list(pool.map(run, slots))
         finally:
             ranks.end()
-    return _failure(ended)
+    return Failure(f"{missing[0]}; all ranks were ended", 1) if missing else _failure(ended)
 
 
 def _failure(ended: list[Ended]) -> Failure | None:
