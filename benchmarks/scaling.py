@@ -16,8 +16,10 @@ size from which a ring beats one server. Steps of one process alone, with half a
 one, two and four. All take turns. Nothing of four is fitted.
 
 Shared cores: four processes have fewer cores each than two. So the rings of two that predict a ring of four are as many
-at once as make four processes, which have nothing to do with each other but the machine. On such rings it is measured,
-too, how much longer processes compute beside others, and, with a number each to exchange, how far apart they end.
+at once as make four processes, each with its share of the cores: there two processes do to each other what four do on
+all. A ring goes at the pace of its slowest hop, so that of these rings the slowest one counts, call by call. On them it
+is measured, too, how much longer processes compute beside others, and, with a number each to exchange, how far apart
+they end.
 
 Exit code 0: the errors of steps are at most 10 % in the median and 20 % at worst, those of allreduces at most 15 %, and
 the crossings are within a factor of 1.5. 1: not so.
@@ -69,7 +71,9 @@ SERVER_SIZES = [size for size in SIZES if size <= 2**22]  # one server is far be
 NETS = {"lenet": 32, "mnist_cnn": 64}  # batch of each process
 RATE = "500mbit"  # of a link between hosts, each way
 TEST, FITTED = 4, 2  # processes
+CORES = sorted(os.sched_getaffinity(0))
 AT_ONCE = TEST // FITTED  # rings of two that are as many processes as the four
+SHARES = [CORES[ring::AT_ONCE] or CORES for ring in range(AT_ONCE)]  # cores of each of them
 ROUNDS, STEP_ROUNDS, QUICK_SHARE = 24, 36, 0.25  # of allreduces and of steps; with --quick so much of them
 BYTES_A_TURN, MOST_A_TURN = 2**22, 100  # about as many bytes as one turn adds up; allreduces in it at most
 STEPS = 4  # in a turn
@@ -162,27 +166,30 @@ def why_no_hosts() -> str | None:
 # ---------------------------------------------------------------- what the processes do
 
 
-def begin_together(member: RingMember, begin: float) -> None:
-    """Wait until the second in which all rings begin, and then for all ranks of this one."""
+def begin_together(member: RingMember, cores: list[int], begin: float) -> None:
+    """Pin all threads to the cores, wait until the second in which all rings begin, and then for this ring's ranks."""
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
     time.sleep(max(0.0, begin - time.monotonic()))
     member.allreduce(np.zeros(member.size, np.float32))
 
 
-def add_up(member: RingMember, begin: float, way: str, size: int, repeats: int) -> float:
-    """Add up arrays of so many bytes; gives the seconds of one."""
-    array = np.zeros(size // 4, np.float32)
+def add_up(member: RingMember, cores: list[int], begin: float, way: str, size: int, repeats: int) -> list[float]:
+    """Add up arrays of so many bytes; gives the seconds of each call."""
+    array = np.full(size // 4, 0.0, np.float32)
     function = {"allreduce": functools.partial(member.allreduce, in_place=True), "gather_to_one": member.gather_to_one}[
         way
     ]
-    begin_together(member, begin)
-    start = time.perf_counter()
+    begin_together(member, cores, begin)
+    times = [time.perf_counter()]
     for _ in range(repeats):
         function(array)
-    return (time.perf_counter() - start) / repeats
+        times.append(time.perf_counter())
+    return np.diff(times).tolist()
 
 
 @functools.cache
-def trainer(name: str) -> Callable[[int], tuple[Any, int]]:
+def trainer(name: str) -> Callable[[int], Callable[[], np.ndarray]]:
     """Make, once in each process, what computes the gradients of a net by batch, on one thread."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # TensorFlow's log of a healthy start; errors come through the pipe
     import keras
@@ -210,19 +217,21 @@ def trainer(name: str) -> Callable[[int], tuple[Any, int]]:
     return compute
 
 
-def step(member: RingMember, begin: float, net: str, batch: int, computing: int, exchanged: float) -> float:
+def step(
+    member: RingMember, cores: list[int], begin: float, net: str, batch: int, computing: int, exchanged: float
+) -> list[float]:
     """Train, where this rank is one of the first `computing`, and add up so many gradients; seconds of a step."""
     compute = trainer(net)(batch)
     compute()  # traces, at first
-    begin_together(member, begin)
+    begin_together(member, cores, begin)
     if member.rank >= computing:
-        return 0.0
+        return [0.0]
     start = time.perf_counter()
     for _ in range(STEPS):
         gradients = compute()
         if exchanged:
             member.allreduce(gradients[: int(min(exchanged, len(gradients)))], in_place=True)
-    return (time.perf_counter() - start) / STEPS
+    return [(time.perf_counter() - start) / STEPS]
 
 
 def gradient_bytes(_: RingMember, net: str) -> int:
@@ -233,7 +242,7 @@ def gradient_bytes(_: RingMember, net: str) -> int:
 # ---------------------------------------------------------------- measuring, two and four in turns
 
 Key = tuple[Any, ...]
-Plans = dict[Key, tuple[str, Callable[..., float], tuple[Any, ...]]]
+Plans = dict[Key, tuple[str, Callable[..., list[float]], tuple[Any, ...]]]
 Seconds = dict[Key, list[float]]
 Rings = dict[str, list[Ring]]
 """The rings that run at once: "two", one of two ranks; "twos", as many of them as make four; "four", one of four."""
@@ -245,27 +254,32 @@ def started(kind: type[Ring], stack: contextlib.ExitStack) -> Rings:
     return {"two": twos[:1], "twos": twos, "four": [stack.enter_context(kind(TEST, deadline=DEADLINE))]}
 
 
-def slowest(ring: Ring, function: Callable[..., float], *arguments: Any) -> float:
-    """Run a function on all ranks; gives the seconds of the slowest."""
-    return max(ring.run(function, [arguments] * ring.size))
+def each_call(ring: Ring, function: Callable[..., list[float]], *arguments: Any) -> np.ndarray:
+    """Run a function on all ranks; gives the seconds of each of its calls, shape (ranks, calls)."""
+    return np.array(ring.run(function, [arguments] * ring.size))
 
 
 def in_turns(rings: Rings, plans: Plans, rounds: int) -> Seconds:
     """Run each plan (rings, function, arguments) once a round, in another order each time; one round warms up.
 
     Returns:
-        The seconds of the slowest process of a ring in each round, in the mean of the rings, by the plan's key.
+        The seconds of a call in each round, by the plan's key: of the slowest rank where one ring runs, over all calls;
+        where several do, of the slowest rank of all in each call.
     """
     order, seconds = random.Random(0), {key: [] for key in plans}
     with ThreadPoolExecutor(AT_ONCE) as threads:
         for number in range(rounds + 1):
             for key in order.sample(list(plans), len(plans)):
                 name, function, arguments = plans[key]
-                begin = time.monotonic() + LEAD
-                calls = [threads.submit(slowest, ring, function, begin, *arguments) for ring in rings[name]]
-                mean = statistics.mean(call.result() for call in calls)
+                begin, shares = time.monotonic() + LEAD, SHARES if len(rings[name]) > 1 else [CORES]
+                calls = [
+                    threads.submit(each_call, ring, function, cores, begin, *arguments)
+                    for ring, cores in zip(rings[name], shares, strict=True)
+                ]
+                times = np.stack([call.result() for call in calls])  # (rings, ranks, calls)
                 if number:
-                    seconds[key].append(mean)
+                    pace = times.mean(axis=2).max() if len(calls) == 1 else times.max(axis=(0, 1)).mean()
+                    seconds[key].append(float(pace))
     return seconds
 
 

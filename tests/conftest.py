@@ -1,6 +1,7 @@
 """Fixtures that tests of several rooms use."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -12,6 +13,12 @@ from tfperf.measure.memory import MemoryPeak
 
 QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)
 MEMORY = MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=None, of_whole_process=False)
+
+
+def pytest_configure():
+    """A shell has its background jobs ignore Ctrl-C, and so would all that they start, also what tests interrupt."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

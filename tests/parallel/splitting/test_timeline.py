@@ -1,5 +1,6 @@
 """The bubble of a pipeline: predicted, and read from a timeline."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,26 +8,44 @@ from hypothesis import strategies as st
 from tfperf.parallel import StageTask, Timeline, pipeline_bubble, pipeline_seconds
 
 SECONDS = st.lists(st.floats(0.01, 10), min_size=1, max_size=5)
+EACH = st.integers(1, 6).flatmap(lambda m: st.lists(st.lists(st.floats(0.01, 10), min_size=m, max_size=m), min_size=1))
 
 
-def simulated(seconds, micro_batches):
-    """The timeline of a forward phase, task by task: each waits for its stage and for the stage before."""
-    free, tasks = [0.0] * len(seconds), []
-    for index in range(micro_batches):
-        arrives = 0.0
-        for stage, length in enumerate(seconds):
+def simulated(seconds, begin=0.0, phase="forward"):
+    """The tasks of a phase: each waits for its stage and for the stage beside it; (stages, micro-batches) in order."""
+    stages, micro_batches = np.shape(seconds)
+    free, tasks = [begin] * stages, []
+    order = (range(stages), range(micro_batches))
+    if phase == "backward":
+        order = tuple(map(reversed, order))
+    stages_in_order, batches_in_order = map(list, order)
+    for index in batches_in_order:
+        arrives = begin
+        for stage in stages_in_order:
             start = max(arrives, free[stage])
-            arrives = free[stage] = start + length
-            tasks.append(StageTask(stage, index, "forward", start, arrives))
-    return Timeline(len(seconds), tuple(tasks))
+            arrives = free[stage] = start + seconds[stage][index]
+            tasks.append(StageTask(stage, index, phase, start, arrives))
+    return tasks
 
 
 @given(seconds=SECONDS, micro_batches=st.integers(1, 9))
 def test_predictions_are_those_of_a_task_by_task_simulation(seconds, micro_batches):
-    timeline = simulated(seconds, micro_batches)
+    timeline = Timeline(len(seconds), tuple(simulated([[one] * micro_batches for one in seconds])))
     assert pipeline_seconds(micro_batches, seconds) == pytest.approx(timeline.seconds)
     assert pipeline_bubble(micro_batches, seconds) == pytest.approx(timeline.bubble, abs=1e-9)
     assert timeline.stage_seconds() == pytest.approx(seconds)
+
+
+@given(forward=EACH, factor=st.floats(0.1, 10))
+def test_each_task_may_take_its_own_time(forward, factor):
+    backward = (factor * np.array(forward))[::-1]
+    there = simulated(forward)
+    back = simulated(backward, max(task.end for task in there), "backward")
+    timeline = Timeline(len(forward), (*there, *back))
+    assert pipeline_seconds(len(forward[0]), forward, backward) == pytest.approx(timeline.seconds)
+    assert pipeline_bubble(len(forward[0]), forward, backward) == pytest.approx(timeline.bubble, abs=1e-9)
+    np.testing.assert_allclose(timeline.task_seconds("forward"), forward)
+    np.testing.assert_allclose(timeline.task_seconds("backward"), backward)
 
 
 @given(stages=st.integers(1, 6), micro_batches=st.integers(1, 40), training=st.booleans())

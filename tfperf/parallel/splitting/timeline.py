@@ -1,8 +1,10 @@
 """When the stages of a pipeline worked, how long they stood idle, and how long they must."""
 
 import dataclasses
-from collections.abc import Sequence
 from statistics import median
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["StageTask", "Timeline", "pipeline_bubble", "pipeline_seconds"]
 
@@ -36,6 +38,12 @@ class Timeline:
         busy = sum(task.end - task.start for task in self.tasks)
         return 1 - busy / (self.stages * self.seconds)
 
+    def task_seconds(self, phase: str = "forward") -> NDArray[np.float64]:
+        """How long each task took, shape (stages, micro-batches)."""
+        tasks = {(task.stage, task.micro_batch): task.end - task.start for task in self.tasks if task.phase == phase}
+        last = max((micro_batch for _, micro_batch in tasks), default=-1)
+        return np.array([[tasks[stage, index] for index in range(last + 1)] for stage in range(self.stages)])
+
     def stage_seconds(self, phase: str = "forward") -> list[float]:
         """How long each stage took for one micro-batch: the median of its tasks."""
         lengths: list[list[float]] = [[] for _ in range(self.stages)]
@@ -45,27 +53,48 @@ class Timeline:
         return [median(stage) for stage in lengths]
 
 
-def pipeline_seconds(micro_batches: int, *phases: Sequence[float]) -> float:
+def pipeline_seconds(micro_batches: int, forward: ArrayLike, backward: ArrayLike | None = None) -> float:
     """Predict how long a pipeline takes for its micro-batches.
 
-    The first passes all stages; each other follows at the pace of the slowest stage. The backward phase begins when the
-    forward phase has ended, as in GPipe (Huang et al. 2019).
+    A task begins when its stage is free and the stage beside it has passed the micro-batch on. The backward phase begins
+    when the forward phase has ended, and takes stages and micro-batches in the opposite order, as in GPipe (Huang et
+    al. 2019).
 
     Args:
         micro_batches: their number.
-        *phases: seconds of each stage for one micro-batch: forward, and in training also backward.
+        forward: seconds of a stage for a micro-batch: the same for all of them, (stages,), or for each,
+            (stages, micro-batches), as a stage may be faster while the others wait.
+        backward: the same, in training.
     """
-    return sum(sum(seconds) + (micro_batches - 1) * max(seconds) for seconds in phases)
+    tasks = _tasks(micro_batches, forward)
+    return _makespan(tasks) + (_makespan(_tasks(micro_batches, backward)[::-1, ::-1]) if backward is not None else 0.0)
 
 
-def pipeline_bubble(micro_batches: int, *phases: Sequence[float]) -> float:
+def pipeline_bubble(micro_batches: int, forward: ArrayLike, backward: ArrayLike | None = None) -> float:
     """Predict the bubble of a pipeline: the share of their time in which its stages have nothing to do, 0 to 1.
 
     It is (s - 1) / (m + s - 1) for s equal stages and m micro-batches, and larger if the stages are not equal.
 
     Args:
         micro_batches: their number.
-        *phases: seconds of each stage for one micro-batch: forward, and in training also backward.
+        forward, backward: seconds, as `pipeline_seconds` takes them.
     """
-    busy = micro_batches * sum(map(sum, phases))
-    return 1 - busy / (len(phases[0]) * pipeline_seconds(micro_batches, *phases))
+    phases = [_tasks(micro_batches, seconds) for seconds in (forward, backward) if seconds is not None]
+    busy = sum(float(tasks.sum()) for tasks in phases)
+    return 1 - busy / (len(phases[0]) * pipeline_seconds(micro_batches, forward, backward))
+
+
+def _tasks(micro_batches: int, seconds: ArrayLike) -> NDArray[np.float64]:
+    """Seconds of each task, shape (stages, micro-batches)."""
+    array = np.asarray(seconds, np.float64)
+    return np.broadcast_to(array if array.ndim == 2 else array[:, np.newaxis], (len(array), micro_batches))
+
+
+def _makespan(tasks: NDArray[np.float64]) -> float:
+    """From the beginning of the first task to the end of the last; stages and micro-batches in the order they go by."""
+    ends = np.zeros(tasks.shape[1] + 1)  # of the stage before, by micro-batch; the first stands for none
+    for stage in tasks:
+        free = 0.0
+        for index, seconds in enumerate(stage, start=1):
+            free = ends[index] = max(free, ends[index]) + seconds
+    return float(ends[-1])
