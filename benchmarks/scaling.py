@@ -1,6 +1,6 @@
 """Does tfperf.scaling predict four workers from what two of them take?
 
-    python benchmarks/scaling.py            # about 8 minutes; leave the machine alone meanwhile
+    python benchmarks/scaling.py            # about 7 minutes; leave the machine alone meanwhile
     python benchmarks/scaling.py --quick    # about 3 minutes, fewer rounds
     python benchmarks/scaling.py --json figures.json
 
@@ -66,8 +66,9 @@ from tfperf.scaling import (
     ring_link,
 )
 
-SIZES = [2**exponent for exponent in range(10, 27, 2)]  # bytes: 1 KiB to 64 MiB
-SERVER_SIZES = [size for size in SIZES if size <= 2**22]  # one server is far behind beyond
+FITTED_SIZES = [2**exponent for exponent in range(10, 27)]  # bytes: 1 KiB to 64 MiB
+SIZES = FITTED_SIZES[::2]  # that are tested
+SERVER_MOST = 2**22  # one server is far behind beyond
 NETS = {"lenet": 32, "mnist_cnn": 64}  # batch of each process
 RATE = "500mbit"  # of a link between hosts, each way
 TEST, FITTED = 4, 2  # processes
@@ -286,13 +287,18 @@ def in_turns(rings: Rings, plans: Plans, rounds: int) -> Seconds:
 def measure_allreduces(rings: Rings, rounds: int) -> Seconds:
     """Measure rings and one server by (way, name of the rings, bytes)."""
     plans: Plans = {}
-    for way, sizes in {"allreduce": SIZES, "gather_to_one": SERVER_SIZES}.items():
-        for name, size in itertools.product(rings, sizes):
-            # A server has to do with one of the others at a time, so that rings at once tell nothing of it
-            if (way, name) != ("gather_to_one", "twos"):
-                repeats = max(1, min(MOST_A_TURN, BYTES_A_TURN // size))
-                plans[way, name, size] = name, add_up, (way, size, repeats)
+    for way, name in itertools.product(("allreduce", "gather_to_one"), rings):
+        # A server has to do with one of the others at a time, so that rings at once tell nothing of it
+        for size in sizes_of(way, name) if (way, name) != ("gather_to_one", "twos") else ():
+            repeats = max(1, min(MOST_A_TURN, BYTES_A_TURN // size))
+            plans[way, name, size] = name, add_up, (way, size, repeats)
     return in_turns(rings, plans, rounds)
+
+
+def sizes_of(way: str, rings: str) -> list[int]:
+    """Return the bytes that are measured; rings of two are fitted to more of them than four are tested with."""
+    sizes = SIZES if rings == "four" else FITTED_SIZES
+    return [size for size in sizes if way == "allreduce" or size <= SERVER_MOST]
 
 
 def measure_steps(rings: Rings, rounds: int) -> Seconds:
@@ -320,8 +326,8 @@ class Model:
     def __init__(self, seconds: Seconds, rings: str) -> None:
         """Fit the links to those rings of two, one for a ring and one for a server."""
         self.ring, self.server = (
-            fit_link(sizes, np.transpose([seconds[way, name, size] for size in sizes]))
-            for way, name, sizes in (("allreduce", rings, SIZES), ("gather_to_one", "two", SERVER_SIZES))
+            fit_link(sizes_of(way, name), np.transpose([seconds[way, name, size] for size in sizes_of(way, name)]))
+            for way, name in (("allreduce", rings), ("gather_to_one", "two"))
         )
 
     def hop(self, size: float, workers: int) -> Link:
@@ -368,8 +374,9 @@ def rows_of(link: str, rings: Rings, share: float) -> Iterator[Row]:
         predicted = models[TEST].allreduce(size, TEST)
         yield Row(link, f"allreduce of {format_bytes(size)}", predicted, medians["allreduce", "four", size])
     ways = {"allreduce": models[TEST].allreduce, "gather_to_one": models[TEST].gather}
-    expected = [{size: way(size, TEST) for size in SERVER_SIZES} for way in ways.values()]
-    measured = [{size: medians[name, "four", size] for size in SERVER_SIZES} for name in ways]
+    sizes = sizes_of("gather_to_one", "four")
+    expected = [{size: way(size, TEST) for size in sizes} for way in ways.values()]
+    measured = [{size: medians[name, "four", size] for size in sizes} for name in ways]
     yield Row(link, "bytes from which the ring wins", crossing(*expected), crossing(*measured))
     medians = {key: statistics.median(one) for key, one in measure_steps(rings, round(share * STEP_ROUNDS)).items()}
     for net, batch in NETS.items():

@@ -100,13 +100,13 @@ def feed(net: keras.Model, data, batch: int):
 
 
 def compare_weights(recipe: Recipe, alone, both, data) -> None:
-    """Compare weights of one device and of several: the first stage of ResNet-18 after a few steps on small images."""
+    """Compare weights of one device and of several: the first block of ResNet-18 after a few steps on small images."""
     few, part = 32 * EXACT_STEPS, slice(8, 8 + SMALL)
     small = data.train_images[:few, part, part] / 255, data.train_labels[:few]
 
     def build(change):
         net = get_net("resnet18", input_shape=small[0].shape[1:])
-        features = keras.layers.Flatten()(net.get_layer("stage1_block2_relu2").output)
+        features = keras.layers.Flatten()(net.get_layer("stage1_block1_relu2").output)
         return change(keras.Model(net.input, keras.layers.Dense(10)(features)))
 
     def weights(strategy, dtype="float64", change=synchronize):

@@ -113,10 +113,9 @@ def measure_bubbles(recipe: Recipe, pipeline: Pipeline, inputs) -> tuple[dict, d
             for _ in range(6 if recipe.flags.quick else 16):
                 calls[name](inputs, m)
                 timelines[name, m] = timeline = pipeline.timeline
-                runs.append((timeline.bubble, *map(timeline.task_seconds, phases)))
-            measured, *seconds = (np.median(values, axis=0) for values in zip(*runs[1:], strict=True))
-            equal, predicted = expected_bubble(STAGES, m), pipeline_bubble(m, *seconds)
-            bubbles[name, m] = equal, predicted, measured
+                runs.append((pipeline_bubble(m, *map(timeline.task_seconds, phases)), timeline.bubble))
+            predicted, measured = np.median(runs[1:], axis=0)
+            bubbles[name, m] = expected_bubble(STAGES, m), predicted, measured
             recipe.fact(f"bubble measured, {name}, {m} micro-batches", float(measured))
             rows.append((name, m, *(f"{value:.1%}" for value in bubbles[name, m])))
     recipe.table(["", "micro-batches", "equal stages", "predicted", "measured"], rows)
