@@ -56,9 +56,9 @@ class Timeline:
 def pipeline_seconds(micro_batches: int, forward: ArrayLike, backward: ArrayLike | None = None) -> float:
     """Predict how long a pipeline takes for its micro-batches.
 
-    A task begins when its stage is free and the stage beside it has passed the micro-batch on. The backward phase begins
-    when the forward phase has ended, and takes stages and micro-batches in the opposite order, as in GPipe (Huang et
-    al. 2019).
+    A task begins when its stage is free and the stage beside it has passed the micro-batch on. The backward phase
+    begins when the forward phase has ended, and takes stages and micro-batches in the opposite order, as in GPipe
+    (Huang et al. 2019).
 
     Args:
         micro_batches: their number.
