@@ -1,6 +1,6 @@
 """Does tfperf.scaling predict four workers from what two of them take?
 
-    python benchmarks/scaling.py            # about 7 minutes; leave the machine alone meanwhile
+    python benchmarks/scaling.py            # about 10 minutes; leave the machine alone meanwhile
     python benchmarks/scaling.py --quick    # about 3 minutes, fewer rounds
     python benchmarks/scaling.py --json figures.json
 
@@ -178,13 +178,11 @@ def begin_together(member: RingMember, cores: list[int], begin: float) -> None:
 def add_up(member: RingMember, cores: list[int], begin: float, way: str, size: int, repeats: int) -> list[float]:
     """Add up arrays of so many bytes; gives the seconds of each call."""
     array = np.full(size // 4, 0.0, np.float32)
-    function = {"allreduce": functools.partial(member.allreduce, in_place=True), "gather_to_one": member.gather_to_one}[
-        way
-    ]
+    ways = {"allreduce": functools.partial(member.allreduce, in_place=True), "gather_to_one": member.gather_to_one}
     begin_together(member, cores, begin)
     times = [time.perf_counter()]
     for _ in range(repeats):
-        function(array)
+        ways[way](array)
         times.append(time.perf_counter())
     return np.diff(times).tolist()
 

@@ -179,26 +179,18 @@ def test_a_server_that_ends_at_its_start_is_named(empty_servers, monkeypatch):
     assert not children()
 
 
-def test_a_server_that_is_killed_ends_a_block_that_waits(empty_servers):
-    def wait():
-        with LocalCluster(1, 1):
-            server_processes()[1].kill()
-            time.sleep(600)
-
-    with pytest.raises(TfperfError, match=r"ps 0 at 127\.0\.0\.1:\d+ has ended, killed by SIGKILL$"):
-        wait()
-    assert not children()
-
-
-def test_a_server_that_is_stopped_ends_a_block_that_waits(empty_servers, monkeypatch):
-    monkeypatch.setattr(processes, "STOPPED_LIMIT", 1.0)
+@pytest.mark.parametrize(
+    ("done_to_it", "words"), [("kill", "has ended, killed by SIGKILL"), ("suspend", "is stopped, for 1 s")]
+)
+def test_a_server_that_is_killed_or_stopped_ends_a_block_that_waits(empty_servers, monkeypatch, done_to_it, words):
+    monkeypatch.setattr(processes, "IDLE_LIMIT", 1.0)
 
     def wait():
         with LocalCluster(1, 1):
-            server_processes()[1].suspend()
+            getattr(server_processes()[1], done_to_it)()
             time.sleep(600)
 
-    with pytest.raises(TfperfError, match=r"ps 0 at 127\.0\.0\.1:\d+ is stopped, for 1 s$"):
+    with pytest.raises(TfperfError, match=rf"ps 0 at 127\.0\.0\.1:\d+ {words}$"):
         wait()
     assert not children()
 

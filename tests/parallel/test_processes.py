@@ -227,7 +227,7 @@ def test_a_process_that_does_nothing_where_it_should_compute_is_named():
 
 
 def test_a_process_that_is_stopped_is_named_and_ended(monkeypatch):
-    monkeypatch.setattr(processes, "STOPPED_LIMIT", 1.0)
+    monkeypatch.setattr(processes, "IDLE_LIMIT", 1.0)
     with WorkerProcesses(2, DEADLINE) as workers:
         numbers = workers.run(own_number, [(), ()])
         assert workers.first_resting() is None
@@ -238,7 +238,7 @@ def test_a_process_that_is_stopped_is_named_and_ended(monkeypatch):
 
 
 def test_a_process_that_goes_on_in_time_is_not_named(monkeypatch):
-    monkeypatch.setattr(processes, "STOPPED_LIMIT", 2.0)
+    monkeypatch.setattr(processes, "IDLE_LIMIT", 2.0)
     with WorkerProcesses(1, DEADLINE) as workers:
         [number] = workers.run(own_number, [()])
         os.kill(number, signal.SIGSTOP)

@@ -16,6 +16,7 @@ from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent, no_collections
 from tfperf.parallel.limited_links import HOST, Traffic, join_by_links, server_address, traffic
 from tfperf.parallel.private_network import is_private, leave_network
 from tfperf.parallel.processes import WorkerProcesses
+from tfperf.parallel.resting import IDLE_LIMIT
 from tfperf.parallel.signals import handling
 
 __all__ = ["LocalCluster", "run_on_workers"]
@@ -29,9 +30,6 @@ START_DEADLINE = 30.0
 
 DEADLINE = 240.0
 """Seconds that the work of a cluster may take unless its program says otherwise."""
-
-IDLE_LIMIT = 20.0
-"""Seconds that a process may do nothing while it loads TensorFlow."""
 
 LOOK = 0.2
 """Seconds between two looks whether all servers live."""

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 import cloudpickle
 
 from tfperf.errors import TfperfError, in_one_line
-from tfperf.parallel.resting import LOOK, Rest
+from tfperf.parallel.resting import IDLE_LIMIT, LOOK, Rest
 from tfperf.parallel.signals import handling
 from tfperf.with_parent import end_with_parent
 
@@ -24,9 +24,6 @@ T = TypeVar("T")
 
 DEADLINE = 120.0
 """Seconds for an output of a process; at first it imports what its functions need."""
-
-STOPPED_LIMIT = 20.0
-"""Seconds that a process may be stopped, as by SIGSTOP, before it is named."""
 
 
 class WorkerProcesses:
@@ -72,7 +69,8 @@ class WorkerProcesses:
                         process = context.Process(target=_work, args=(theirs, os.getpid()), daemon=True)
                         process.start()
                     self._processes.append(process)
-                    self._rests.append(Rest(process.pid or 0))
+                    assert process.pid is not None  # it has been started
+                    self._rests.append(Rest(process.pid))
         except BaseException:
             self._end()
             raise
@@ -155,8 +153,8 @@ class WorkerProcesses:
         for at in range(self._number) if among is None else among:
             rest = self._rests[at]
             rest.look()
-            if rest.stopped > STOPPED_LIMIT:
-                return f"{self._names[at]} is stopped, for {STOPPED_LIMIT:g} s"
+            if rest.stopped > IDLE_LIMIT:
+                return f"{self._names[at]} is stopped, for {IDLE_LIMIT:g} s"
             if idle_limit is not None and rest.idle > idle_limit:
                 return f"{self._names[at]} has done nothing for {idle_limit:g} s"
         return None

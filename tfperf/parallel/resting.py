@@ -5,7 +5,10 @@ import time
 
 import psutil
 
-__all__ = ["LOOK", "Rest"]
+__all__ = ["IDLE_LIMIT", "LOOK", "Rest"]
+
+IDLE_LIMIT = 20.0
+"""Seconds for which a process may be stopped, or do nothing where it should work, before it is named."""
 
 LOOK = 0.5
 """Seconds between two looks at a process that is late."""

@@ -8,10 +8,7 @@ import psutil
 
 from tfperf.parallel.resting import LOOK, Rest
 
-__all__ = ["IDLE_LIMIT", "watched_arrivals"]
-
-IDLE_LIMIT = 20.0
-"""Seconds for which ranks wait for one that does nothing; for one that computes they wait for their start timeout."""
+__all__ = ["watched_arrivals"]
 
 
 @contextlib.contextmanager
@@ -44,7 +41,9 @@ def watched_arrivals(
                 if (process := process_of(names[rank])) is None:
                     continue
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    rests.setdefault(rank, Rest(process, with_descendants=True)).look()
+                    if rank not in rests:
+                        rests[rank] = Rest(process, with_descendants=True)
+                    rests[rank].look()
                     if rests[rank].idle > idle_limit:
                         how = "is stopped" if rests[rank].stopped else "has done nothing"
                         waiting = ", ".join(names[one] for one in sorted(came))

@@ -11,7 +11,6 @@ from pathlib import Path
 from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod_build.installed import installed
-from tfperf.parallel.launch.arrivals import IDLE_LIMIT
 from tfperf.parallel.launch.elastic import Discovery, run_elastic
 from tfperf.parallel.launch.environment import START_TIMEOUT, START_VARIABLE, rank_environment, threads_per_rank
 from tfperf.parallel.launch.hosts import DiscoveryScript, Host, is_this_machine
@@ -22,6 +21,7 @@ from tfperf.parallel.launch.ssh import check_host
 from tfperf.parallel.launch.static import run_static
 from tfperf.parallel.launch.tf_config import servers_warning
 from tfperf.parallel.private_network import is_private
+from tfperf.parallel.resting import IDLE_LIMIT
 
 __all__ = ["Job", "launch"]
 

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tfperf.parallel.launch.arrivals import IDLE_LIMIT, watched_arrivals
+from tfperf.parallel.launch.arrivals import watched_arrivals
 from tfperf.parallel.launch.hosts import Host, is_this_machine
 from tfperf.parallel.launch.mpi import ProcessManager
 from tfperf.parallel.launch.network import Network
 from tfperf.parallel.launch.ranks import Ended, Failure, Ranks, first_cause
 from tfperf.parallel.launch.rendezvous import Rendezvous
 from tfperf.parallel.launch.tf_config import tf_configs
+from tfperf.parallel.resting import IDLE_LIMIT
 
 __all__ = ["run_static"]
 
