@@ -56,6 +56,7 @@ from tfperf.scaling import (
     Cluster,
     Exchange,
     Link,
+    LinkFit,
     Network,
     Range,
     Workload,
@@ -187,6 +188,16 @@ def add_up(member: RingMember, cores: list[int], begin: float, way: str, size: i
     return np.diff(times).tolist()
 
 
+def use_core(member: RingMember, cores: list[int], begin: float, rank: int, size: int, repeats: int) -> list[float]:
+    """Add up at rank 0; gives the seconds of a core that one of the ranks uses in a call."""
+    array = np.full(size // 4, 0.0, np.float32)
+    begin_together(member, cores, begin)
+    start = time.process_time()
+    for _ in range(repeats):
+        member.gather_to_one(array)
+    return [(time.process_time() - start) / repeats if member.rank == rank else 0.0]
+
+
 @functools.cache
 def trainer(name: str) -> Callable[[int], Callable[[], np.ndarray]]:
     """Make, once in each process, what computes the gradients of a net by batch, on one thread."""
@@ -283,13 +294,18 @@ def in_turns(rings: Rings, plans: Plans, rounds: int) -> Seconds:
 
 
 def measure_allreduces(rings: Rings, rounds: int) -> Seconds:
-    """Measure rings and one server by (way, name of the rings, bytes)."""
+    """Measure rings and one server by (way, name of the rings, bytes), and the seconds of a core that the server takes.
+
+    These by (0, "twos", bytes) for the server itself, and by (1, "twos", bytes) for the other process.
+    """
     plans: Plans = {}
     for way, name in itertools.product(("allreduce", "gather_to_one"), rings):
         # A server has to do with one of the others at a time, so that rings at once tell nothing of it
         for size in sizes_of(way, name) if (way, name) != ("gather_to_one", "twos") else ():
             repeats = max(1, min(MOST_A_TURN, BYTES_A_TURN // size))
             plans[way, name, size] = name, add_up, (way, size, repeats)
+    for rank, size in itertools.product(range(FITTED), sizes_of("gather_to_one", "two")):
+        plans[rank, "twos", size] = "twos", use_core, (rank, size, max(1, min(MOST_A_TURN, BYTES_A_TURN // size)))
     return in_turns(rings, plans, rounds)
 
 
@@ -323,10 +339,13 @@ class Model:
 
     def __init__(self, seconds: Seconds, rings: str) -> None:
         """Fit the links to those rings of two, one for a ring and one for a server."""
-        self.ring, self.server = (
-            fit_link(sizes_of(way, name), np.transpose([seconds[way, name, size] for size in sizes_of(way, name)]))
-            for way, name in (("allreduce", rings), ("gather_to_one", "two"))
-        )
+
+        def fit(way: str | int, name: str) -> LinkFit:
+            sizes = sizes_of("allreduce" if way == "allreduce" else "gather_to_one", name)
+            return fit_link(sizes, np.transpose([seconds[way, name, size] for size in sizes]))
+
+        self.ring, self.pair = fit("allreduce", rings), fit("gather_to_one", "two")
+        self.server, self.client = fit(0, "twos"), fit(1, "twos")  # seconds of a core
 
     def hop(self, size: float, workers: int) -> Link:
         """Return the link of a hop, as fitted to messages of the same bytes."""
@@ -338,9 +357,15 @@ class Model:
         return allreduce_seconds("ring", size, Network(workers, self.hop(size, workers)))
 
     def gather(self, size: float, workers: int) -> float:
-        """Predict one server, on the first process: its line carries the bytes of all others, both ways."""
-        pair, latency = self.server.seconds(size), self.server.link.latency
-        return pair + (workers - FITTED) * max(0.0, pair - latency)
+        """Predict one server, on the first process.
+
+        Each further process takes the time of its bytes on the server's line, and that of the server's core or of the
+        others', whichever have more to do: these send what waits in the system until the server turns to it.
+        """
+        pair, server, client = (fit.seconds(size) for fit in (self.pair, self.server, self.client))
+        line = max(0.0, pair - self.pair.link.latency - server - client)
+        others = client / (len(CORES) - 1) if len(CORES) > 1 else server + client
+        return pair + (workers - FITTED) * (line + max(server, others))
 
     def step(self, workload: Workload, workers: int, slowdown: float, skew: float) -> float:
         """Predict a step that exchanges its gradients after it has computed all of them."""

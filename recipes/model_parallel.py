@@ -7,7 +7,7 @@ Expect: a net in two stages on two devices, which computes and trains as the who
     at once; and the bubble, the share of time they wait, predicted and measured.
 Holds not: with batch normalization, whose statistics become a micro-batch's; stages that share memory slow each other.
 Needs: TensorFlow; two GPUs where there are some, else two logical CPU devices; no data.
-Time: about 60 s on 2 cores; with --quick about 20 s.
+Time: about 80 s on 2 cores; with --quick about 40 s.
 Shows: stage_on, pipelined, expected_bubble
 Try:
     - --layers 9: the stages are unequal, and the bubble is larger than that of equal ones.
@@ -145,4 +145,4 @@ def draw(figure, timelines: dict[int, Timeline], bubbles: dict) -> None:
 
 
 if __name__ == "__main__":
-    Recipe(__file__, batch=4096, layers=Flag(8, "Dense layers of the net")).run(main)
+    Recipe(__file__, batch=8192, layers=Flag(8, "Dense layers of the net")).run(main)

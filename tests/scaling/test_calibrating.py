@@ -26,8 +26,9 @@ def test_a_hop_makes_the_ring_that_it_is_taken_from(ranks):
         assert allreduce_seconds("ring", size, network) == pytest.approx(whole.seconds(size))
 
 
-def test_a_link_between_processes_is_measured():
-    fit = measure_link(sizes=(1024, 65536, 2**20), repeats=3)
+@pytest.mark.parametrize("rings", [1, 3])
+def test_a_link_between_processes_is_measured(rings):
+    fit = measure_link(sizes=(1024, 65536, 2**20), repeats=3, rings=rings)
     assert 1e-7 < fit.link.latency < 0.1
     assert 1e7 < fit.link.bandwidth < 1e12
 

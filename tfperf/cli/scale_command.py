@@ -154,17 +154,20 @@ def _times(model: str, batch: int, seed: int, steps: "Steps") -> "BatchTimes":
 
 def _local(model: str, batch: int, seed: int, alone: float, most: int, steps: "Steps") -> tuple["Cluster", str]:
     """Workers that are processes of this machine: how they slow each other, and what a message takes."""
+    from tfperf.cores import usable_cores
     from tfperf.scaling.calibrating import measure_batch_times, measure_link, ring_link
     from tfperf.scaling.step import Cluster
 
     steps.begin("measuring the link between two processes")
-    line = ring_link(measure_link().link)
+    pairs = usable_cores() if most > usable_cores() else 1
+    line = ring_link(measure_link(rings=pairs).link)
     if most == 1:
         return Cluster(1, line), f"the link {line} is measured between two processes of this machine"
     steps.begin("measuring two workers that share this machine")
     slower = max(1.0, measure_batch_times(model, [batch], workers=2, seed=seed).seconds(batch) / alone)
     source = (
-        f"all workers are processes of this machine; the link {line} is measured between two of them, and two of them "
+        f"all workers are processes of this machine; the link {line} is measured between two of them"
+        f"{f', in {pairs} pairs at once, a core each' * (pairs > 1)}, and two of them "
         f"at once take {slower:.2f} times as long for a step as one; more are taken to slow each other in proportion"
     )
     return Cluster(1, line, most, slowdown=1 + (slower - 1) * (most - 1)), source

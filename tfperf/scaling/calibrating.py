@@ -10,6 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,9 @@ FEWEST = 5
 STEPS = 5
 """Steps of each kind that processes make together."""
 
+LEAD = 0.2
+"""Seconds until rings that begin together begin, by which all of their processes are asked."""
+
 DEADLINE = 300.0
 """Seconds for a process to load TensorFlow, trace the step and run it with every batch size."""
 
@@ -50,24 +54,45 @@ def ring_link(link: Link, ranks: int = 2) -> Link:
     return Link(link.latency / hops, link.bandwidth * hops / ranks)
 
 
-def measure_link(ranks: int = 2, sizes: Sequence[int] = SIZES, repeats: int = REPEATS) -> LinkFit:
+def measure_link(ranks: int = 2, sizes: Sequence[int] = SIZES, repeats: int = REPEATS, rings: int = 1) -> LinkFit:
     """Measure allreduces of processes of this machine, around a ring over its loopback interface.
 
+    Args:
+        ranks: processes of a ring.
+        sizes: bytes.
+        repeats: rounds.
+        rings: that add up at the same time, each on its share of the cores. With one ring, every rank may have a core;
+            several tell of more workers than cores, who have to give theirs away for each message.
+
     Returns:
-        The fit to whole allreduces; `ring_link(fit.link)` is one hop of it.
+        The fit to whole allreduces, of the slowest ring; `ring_link(fit.link, ranks)` is one hop of it.
 
     Raises:
         TfperfError: a process does not come, or ends.
     """
-    with Ring(ranks, deadline=DEADLINE) as ring:
-        rounds = ring.run(_sweep, [(tuple(sizes), repeats)] * ranks)
-    return fit_link(sizes, np.max(rounds, axis=0))  # an allreduce ends when its last rank has the sum
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []  # elsewhere none can be chosen
+    shares = [cores[ring::rings] or cores[ring % max(1, len(cores)) :][:1] for ring in range(rings)]
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(rings) as threads:
+        running = [stack.enter_context(Ring(ranks, deadline=DEADLINE)) for _ in shares]
+        begin = time.monotonic() + LEAD
+        calls = [
+            threads.submit(ring.run, _sweep, [(tuple(sizes), repeats, share, begin)] * ranks)
+            for ring, share in zip(running, shares, strict=True)
+        ]
+        rounds = [call.result() for call in calls]
+    return fit_link(sizes, np.max(rounds, axis=(0, 1)))  # an allreduce ends when its last rank has the sum
 
 
-def _sweep(member: RingMember, sizes: Sequence[int], repeats: int) -> NDArray[np.float64]:
-    """Seconds of allreduces on one rank, shape (repeats, sizes)."""
-    arrays = {size: np.ones(size // 4, np.float32) for size in sizes}
-    return sweep(lambda size: member.allreduce(arrays[size]), sizes, repeats)
+def _sweep(
+    member: RingMember, sizes: Sequence[int], repeats: int, cores: Sequence[int], begin: float
+) -> NDArray[np.float64]:
+    """Seconds of allreduces on one rank, on these cores, from that second on; shape (repeats, sizes)."""
+    for thread in Path("/proc/self/task").iterdir() if cores else ():
+        os.sched_setaffinity(int(thread.name), cores)
+    arrays, number = {size: np.ones(size // 4, np.float32) for size in sizes}, np.zeros(member.size, np.float32)
+    time.sleep(max(0.0, begin - time.monotonic()))
+    add_up = functools.partial(member.allreduce, in_place=True)
+    return sweep(lambda size: add_up(arrays[size]), sizes, repeats, before=lambda: member.allreduce(number))
 
 
 def measure_batch_times(
