@@ -50,7 +50,7 @@ from tfperf.files import writing_whole
 from tfperf.measure.words import format_bytes, format_seconds
 from tfperf.parallel import Ring, RingMember
 from tfperf.parallel.private_network import leave_network
-from tfperf.parallel.processes import WorkerProcesses
+from tfperf.processes import WorkerProcesses
 from tfperf.scaling import (
     BatchTimes,
     Cluster,

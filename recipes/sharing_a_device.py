@@ -20,7 +20,7 @@ import numpy as np
 
 from tfperf import Flag, Recipe
 from tfperf.hardware import usable_cores
-from tfperf.parallel.processes import WorkerProcesses
+from tfperf.processes import WorkerProcesses
 
 
 def share_the_device():

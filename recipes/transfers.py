@@ -23,7 +23,7 @@ import numpy as np
 from tfperf import Flag, Recipe, TfperfError
 from tfperf.hardware import file_on_disk
 from tfperf.measure import format_bytes, format_seconds
-from tfperf.parallel.processes import WorkerProcesses
+from tfperf.processes import WorkerProcesses
 from tfperf.scaling import sweep
 
 

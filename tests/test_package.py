@@ -13,23 +13,24 @@ import tfperf
 PACKAGE = Path(tfperf.__file__).parent
 ROOMS = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
 
-FOUNDATION = {"caching", "cores", "errors", "files", "importing", "scratch", "start_up_noise", "with_parent"}
-"""Modules of the standard library alone, which every room may use."""
+FOUNDATION = {"caching", "cores", "errors", "files", "importing", "interrupts", "scratch", "start_up_noise"}
+"""Modules of the standard library and each other alone, which every room may use."""
 
 MAY_LEAN_ON = {
     "nets": set(),
+    "processes": set(),
     "exports": {"measure", "nets"},
-    "engines": {"exports", "measure", "nets"},
-    "hardware": {"exports", "measure"},
-    "data": set(),
-    "measure": set(),
+    "engines": {"exports", "measure", "nets", "processes"},
+    "hardware": {"exports", "measure", "processes"},
+    "data": {"processes"},
+    "measure": {"processes"},
     "search": {"engines", "exports", "measure"},
     "report": {"engines", "hardware", "measure", "search"},
     "tuning": {"engines", "exports", "measure", "report", "search"},
     "cookbook": {"data", "exports", "measure", "nets", "report"},
-    "parallel": set(),
-    "scaling": {"exports", "hardware", "measure", "parallel", "report"},
-    "doctor": {"data", "measure", "parallel", "report"},
+    "parallel": {"processes"},
+    "scaling": {"exports", "hardware", "measure", "parallel", "processes", "report"},
+    "doctor": {"data", "measure", "parallel", "processes", "report"},
     "explaining": {"exports", "hardware", "measure", "report"},
     "cli": {
         "cookbook",
@@ -41,6 +42,7 @@ MAY_LEAN_ON = {
         "hardware",
         "measure",
         "parallel",
+        "processes",
         "report",
         "scaling",
         "search",
@@ -104,9 +106,10 @@ def test_measure_uses_few_libraries_and_no_tensorflow():
 
 
 @pytest.mark.parametrize("module", sorted(FOUNDATION))
-def test_the_foundation_uses_the_standard_library_alone(module):
-    tops = {name.split(".")[0] for name in imported_modules(PACKAGE / f"{module}.py")}
-    assert tops <= set(sys.stdlib_module_names)
+def test_the_foundation_uses_the_standard_library_and_itself_alone(module):
+    parts = [name.split(".") for name in imported_modules(PACKAGE / f"{module}.py")]
+    assert {part[0] for part in parts} <= {*sys.stdlib_module_names, "tfperf"}
+    assert {part[1] for part in parts if part[0] == "tfperf"} <= FOUNDATION
 
 
 def test_the_package_never_imports_recipes():
@@ -129,7 +132,7 @@ def test_the_package_never_imports_recipes():
         "tfperf.parallel.horovod",
         "tfperf.parallel.horovod_build",
         "tfperf.parallel.launch",
-        "tfperf.parallel.processes",
+        "tfperf.processes",
         "tfperf.parallel.rehearsal",
         "tfperf.parallel.spark",
         "tfperf.parallel.splitting",

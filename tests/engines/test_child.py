@@ -125,8 +125,6 @@ def test_what_it_started_ends_with_it(engine, way, planted):
         assert os.getsid(started.pid) == started.pid != process.child.pid
         if way == "close":
             raise ZeroDivisionError
-        if way == "crash" and engine == "hidden_child":
-            return  # nobody knows any more whose it was; the fixture ends it
         process.child._deadline = 0.5
         os.kill(process.child.pid, signal.SIGKILL if way == "crash" else signal.SIGSTOP)
         words = (
@@ -251,7 +249,7 @@ with child.paused():
 
 
 @pytest.mark.parametrize("hangs_up", ["SIG_DFL", "SIG_IGN"])
-def test_what_it_started_ends_when_its_parent_is_killed_while_all_stands_still(hangs_up, planted, within_seconds):
+def test_what_it_started_ends_when_its_parent_is_killed_while_all_stands_still(hangs_up, planted):
     """It ends too where a library starts it for a moment, even before it has become another program."""
     program = f"import os, signal\nsignal.signal(signal.SIGHUP, signal.{hangs_up})  # as nohup does\n" + PARENT.replace(
         "    process.check(*sys.argv[4:])\n",
@@ -261,11 +259,7 @@ def test_what_it_started_ends_when_its_parent_is_killed_while_all_stands_still(h
     command = [sys.executable, "-P", "-c", program, *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
-    if hangs_up == "SIG_DFL":
-        assert planted.nothing_left()
-    else:  # it goes on to its end, as whoever started tfperf so wants
-        (started,) = planted.started()
-        assert within_seconds(lambda: started.status() != psutil.STATUS_STOPPED)
+    assert planted.nothing_left()
 
 
 def test_it_ends_when_its_parent_is_interrupted(planted):
@@ -274,30 +268,6 @@ def test_it_ends_when_its_parent_is_interrupted(planted):
         assert interrupted.wait(30) in (-signal.SIGINT, 130)
         assert interrupted.stderr.read().endswith("KeyboardInterrupt\n")
     assert planted.nothing_left()
-
-
-def test_a_worker_whose_parent_was_killed_before_ends_by_itself():
-    command = [sys.executable, "-P", "-m", "tfperf.with_parent", "1", "-m", "tfperf.engines.worker"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        try:
-            assert process.wait(60) == 0  # and its requests have not ended
-        finally:
-            process.kill()
-
-
-def test_an_interrupted_start_leaves_no_process(planted, monkeypatch, within_seconds):
-    started = []
-
-    def interrupted(future, *_):
-        started.append(future)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(child.Future, "result", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            Child()
-    (future,) = started
-    assert within_seconds(lambda: future.done() and future.result().poll() == -signal.SIGKILL)
 
 
 def test_a_process_that_cannot_be_started_is_an_error(monkeypatch):

@@ -9,6 +9,7 @@ import pytest
 
 from tfperf.errors import TfperfError
 from tfperf.parallel import LocalCluster, can_limit_links, in_private_network, limited_links
+from tfperf.processes import Finished
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the processes cannot import it
 
@@ -51,9 +52,9 @@ def test_a_missing_program_is_named(monkeypatch):
 
 
 def test_a_refusal_is_one_line(monkeypatch):
-    refused = limited_links.subprocess.CompletedProcess((), 2, "", "RTNETLINK answers:\n Operation not permitted\n")
+    refused = Finished(2, "", "RTNETLINK answers:\n Operation not permitted\n")
     monkeypatch.setattr(limited_links.shutil, "which", lambda program: program)
-    monkeypatch.setattr(limited_links.subprocess, "run", lambda *_, **__: refused)
+    monkeypatch.setattr(limited_links, "run", lambda *_, **__: refused)
     with pytest.raises(TfperfError, match=r"dev lo: RTNETLINK answers: Operation not permitted$"):
         limited_links.join_by_links([1], 1e6)
 

@@ -1,7 +1,6 @@
 """Every recipe, one after the other, and one table of what they found."""
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from tfperf.cookbook.header import read_header
 from tfperf.errors import INTERRUPTED, ResultFileError
 from tfperf.measure.results import read_result
 from tfperf.measure.words import escape_unprintable
+from tfperf.processes import STDOUT, ChildProcess
 from tfperf.report.tables import bare_table
 
 __all__ = ["run_all"]
@@ -29,8 +29,8 @@ __all__ = ["run_all"]
 DEADLINE = 900.0
 """Seconds for one recipe; it means a hang, not a speed."""
 
-LAST_RESORT = 15.0
-"""Seconds after which the keeper of a recipe is killed; it needs about 5 to end all that the recipe started."""
+GRACE = 5.0
+"""Seconds that a recipe has to end by itself, and what it started, after SIGTERM."""
 
 MOST_WORDS = 300
 """Letters of a recipe's last line that the table shows; the log has all."""
@@ -98,7 +98,7 @@ def _run(name: str, path: Path, flags: Sequence[str], deadline: float) -> tuple[
     before = _version(result)
     try:
         code = _exit_code([sys.executable, str(path), *flags], log, deadline)
-    except subprocess.TimeoutExpired:
+    except TimeoutError:
         return Status.FAILED, f"it did not end within {deadline:g} s; see {log}"
     if code:
         lack = lacking(read_header(path).needs)
@@ -122,30 +122,17 @@ def _version(file: Path) -> tuple[int, int] | None:
 
 
 def _exit_code(command: Sequence[str], log: Path, deadline: float) -> int:
-    """Run a command behind a keeper, which ends all that descends from it: at its end, and at the end of this process.
+    """Run a command, and end all that descends from it: at its end, and at the end of this process.
 
     Raises:
-        subprocess.TimeoutExpired: it did not end in time, and was ended.
+        TimeoutError: it did not end in time, and was ended.
     """
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tfperf.parallel.launch.keeper", *command],
-            stdin=subprocess.PIPE,  # the keeper's lifeline
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=QUIET_LOG | os.environ,
-            start_new_session=True,  # Ctrl-C is this process's, which then ends the recipe
-        )
-    assert process.stdin is not None
-    try:
+    environment = QUIET_LOG | os.environ
+    with (
+        log.open("wb") as output,
+        ChildProcess(command, stdout=output, stderr=STDOUT, environment=environment, grace=GRACE) as process,
+    ):
         return process.wait(deadline)
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(LAST_RESORT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _last_line(log: Path) -> str:

@@ -1,16 +1,17 @@
 """`tfperf run`."""
 
+import contextlib
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from tfperf.cli.quiet import QUIET_LOG
+from tfperf.processes import ChildProcess
 
 __all__ = ["register"]
 
@@ -72,28 +73,21 @@ def run_recipes(paths: Sequence[Path], flags: Sequence[str]) -> list[int]:
     for number, path in enumerate(paths, start=1):
         if len(paths) > 1:
             print(f"[{number}/{len(paths)}] {path.stem}", flush=True)
-        process = subprocess.Popen([sys.executable, str(path), *flags], env=QUIET_LOG | os.environ)
-        try:
-            codes.append(process.wait())
-        finally:
-            _end(process)
+        command = [sys.executable, str(path), *flags]
+        shared: dict[str, Any] = {"stdin": None, "stdout": None, "stderr": None, "on_terminal": True}
+        with ChildProcess(command, environment=QUIET_LOG | os.environ, grace=GRACE, **shared) as process:
+            try:
+                codes.append(process.wait())
+            except KeyboardInterrupt:  # the recipe has had it too
+                with contextlib.suppress(TimeoutError):
+                    process.wait(GRACE)
+                raise
     return codes
 
 
 def _exit_on_signal(number: int, _: object) -> NoReturn:
     """End by an exception, so that what was started is ended first."""
     sys.exit(128 + number)
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Make sure that the process is gone: it may finish by itself, is then asked, and then made to."""
-    for ask in (process.poll, process.terminate, process.kill):
-        ask()
-        try:
-            process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            continue
-        return
 
 
 def _summarize(codes: dict[str, int]) -> None:

@@ -60,8 +60,8 @@ def register(app: typer.Typer) -> None:
         worker and link are given, or measured on this machine. Low: nothing overlaps. High: everything does.
         """
         from tfperf.cli.quantities import batch_sizes
+        from tfperf.cli.words import check_writable
         from tfperf.cores import usable_cores
-        from tfperf.files import why_not_writable
         from tfperf.scaling.algorithms import ALGORITHMS
         from tfperf.scaling.constants import TRANSPORTS
         from tfperf.scaling.links import Link
@@ -84,8 +84,8 @@ def register(app: typer.Typer) -> None:
             )
         line, inner = (None if text is None else Link.parse(text) for text in (link, inside))
         for option, path in (("--json", json), ("--plot", plot)):
-            if path is not None and (reason := why_not_writable(path)) is not None:
-                raise typer.BadParameter(f"{option}: {reason}")
+            if path is not None:
+                check_writable(option, path)
         if plot is not None and plot.suffix != ".png":
             raise typer.BadParameter(f"expected --plot to end in .png. Received: {plot}")
         load_tensorflow()
@@ -93,12 +93,12 @@ def register(app: typer.Typer) -> None:
 
         import tensorflow as tf
         from rich.console import Console
+        from rich.markup import escape
 
         from tfperf.cli.steps import Steps
-        from tfperf.errors import TfperfError
+        from tfperf.errors import TfperfError, escape_unprintable
         from tfperf.exports import open_model
         from tfperf.measure.results import write_result
-        from tfperf.measure.words import escape_unprintable
         from tfperf.report.scaling import scale_table, write_scale_plot
         from tfperf.scaling.forecast import outlook
         from tfperf.scaling.record import record
@@ -130,18 +130,18 @@ def register(app: typer.Typer) -> None:
         shown, assumed = rows(view), assumptions(view, times, source)
         console = Console(highlight=False)
         title = f"{escape_unprintable(model)}, batch {batch} a worker"
-        console.rule(title)
+        console.rule(escape(title))
         console.print(scale_table(shown))
         console.print()
         for sentence in (*verdicts(view, times), *assumed):
-            console.print(f"- {sentence}", markup=False)
+            console.print(f"- {escape_unprintable(sentence)}", markup=False)
         if json is not None:
             calibrated = times is not None and line is None
             write_result(json, record(view, escape_unprintable(model), calibrated, assumed))
         if plot is not None:
             write_scale_plot(plot, shown, view.knee, title)
         if written := ", ".join(str(path) for path in (json, plot) if path is not None):
-            console.print(f"written: {written}", markup=False)
+            console.print(f"written: {escape_unprintable(written)}", markup=False)
 
 
 def _times(model: str, batch: int, seed: int, steps: "Steps") -> "BatchTimes":

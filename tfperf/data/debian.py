@@ -5,14 +5,13 @@ import errno
 import math
 import os
 import shutil
-import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tfperf.errors import DataError
+from tfperf.processes import STDOUT, ChildProcess, run
 
 __all__ = ["ANSWER_S", "unpack_package"]
 
@@ -110,32 +109,23 @@ def _run(command: Sequence[str], data: Path, log: Path, answer_by: float) -> tup
     watched: the first byte must come by `answer_by`, on the monotonic clock, and no pause be too long.
     Otherwise it is killed, with its helpers.
     """
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=data / "deb",
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"},
-            start_new_session=True,  # apt's helpers get its process group, and end with it
-        )
-        try:
-            if not _ends(process, data, answer_by):
-                return False, "no Debian mirror answers, or it stopped sending"
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
+    with (
+        log.open("wb") as output,
+        ChildProcess(command, folder=data / "deb", stdout=output, stderr=STDOUT, environment=environment) as process,
+    ):
+        if not _ends(process, data, answer_by):
+            return False, "no Debian mirror answers, or it stopped sending"
+        code = process.wait()
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     failed = [line for line in lines if line[3:].startswith("Failed to fetch")]  # after "E: " or "W: "
     errors = [line for line in lines if line.startswith("E: ")]
-    words = (failed[:1] or errors or lines or [f"exit code {process.returncode}"])[-1]
-    return process.returncode == 0, words
+    words = (failed[:1] or errors or lines or [f"exit code {code}"])[-1]
+    return code == 0, words
 
 
 def _ends(
-    process: "subprocess.Popen[bytes]",
+    process: ChildProcess,
     data: Path,
     answer_by: float,
     clock: Callable[[], float] = time.monotonic,
@@ -143,7 +133,7 @@ def _ends(
     """Wait for a process as long as what lies below `data` grows. Return whether it ended by itself."""
     size, since = 0, clock()
     while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(TimeoutError):
             process.wait(_LOOK_EVERY_S)
             return True
         now, before, size = clock(), size, _bytes_below(data)
@@ -166,18 +156,12 @@ def _bytes_below(folder: Path) -> int:
 def _unpack(archive: Path, tree: Path) -> None:
     """Unpack a .deb file's tree into the folder `tree`. No script of the package is run."""
     try:
-        subprocess.run(
-            ["dpkg-deb", "-x", str(archive), str(tree)],  # noqa: S607  # Debian's own, wherever it lies
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-            timeout=_UNPACK_S,
-        )
-    except subprocess.TimeoutExpired as error:
+        done = run(["dpkg-deb", "-x", archive, tree], deadline=_UNPACK_S)
+    except TimeoutError as error:
         raise DataError(f"dpkg-deb did not unpack {archive.name} within {_UNPACK_S:g} s") from error
-    except subprocess.CalledProcessError as error:
-        words = error.stderr.decode(errors="replace").strip().splitlines() or [str(error)]
-        raise DataError(f"dpkg-deb cannot unpack {archive.name}: {words[-1]}") from error
+    if done.code:
+        words = done.errors.strip().splitlines() or [f"exit code {done.code}"]
+        raise DataError(f"dpkg-deb cannot unpack {archive.name}: {words[-1]}")
 
 
 def _give_name(tree: Path, target: Path) -> None:

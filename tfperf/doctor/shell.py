@@ -3,8 +3,9 @@
 import os
 import shlex
 import shutil
-import subprocess
 import sys
+
+from tfperf.processes import run
 
 __all__ = ["answer", "apt_install", "own_command", "pip_install"]
 
@@ -39,15 +40,7 @@ def answer(*command: str, timeout: float = ANSWER_S) -> str | None:
     if path is None:
         return None
     try:
-        done = subprocess.run(
-            [path, *command[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "LC_ALL": "C"},
-            timeout=timeout,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
+        done = run([path, *command[1:]], deadline=timeout, merged=True, environment={**os.environ, "LC_ALL": "C"})
+    except OSError:
         return None
-    return done.stdout.decode(errors="replace").strip()
+    return done.output.strip() if done.code == 0 else None

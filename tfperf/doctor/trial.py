@@ -5,9 +5,7 @@ import dataclasses
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from tfperf.doctor import probe
 from tfperf.doctor.finding import one_line
 from tfperf.doctor.probe import STEPS
+from tfperf.processes import PIPE, ChildProcess, LastBytes, Patience
 
 __all__ = ["DEADLINE_S", "Report", "Trial"]
 
@@ -25,8 +24,6 @@ _ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
     "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # else it takes all memory of a GPU, which others may be using
 }
-
-_GRACE_S = 5.0
 
 _WORDS = 300
 """Characters of a dead process's last words that are told."""
@@ -75,32 +72,26 @@ class Trial:
         own = [sys.executable, "-P", probe.__file__, str(int(deadline) + 10)]
         self._command = own if command is None else list(command)
         self._deadline = deadline
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._failure = ""
 
     def __enter__(self) -> "Trial":
-        self._until = time.monotonic() + self._deadline
+        self._patience = Patience(self._deadline)
         try:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=_ENVIRONMENT | os.environ,
-                start_new_session=True,  # what it starts is in its process group, and ends with it
-            )
+            self._process = ChildProcess(self._command, stdout=PIPE, stderr=PIPE, environment=_ENVIRONMENT | os.environ)
         except OSError as error:
             self._failure = f"no process can be started: {error}"
+            return self
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._printed, self._said = LastBytes(self._process.stdout), LastBytes(self._process.stderr)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._process is not None:
-            _kill(self._process)
-            for pipe in (self._process.stdout, self._process.stderr):
-                if pipe is not None:
-                    pipe.close()
+            self._process.close()
 
     def report(self) -> Report:
         """Wait for the end of the process, or for the deadline, and say what came of it."""
@@ -108,32 +99,15 @@ class Trial:
         if process is None:
             return Report({}, self._failure)
         try:
-            printed, said = process.communicate(timeout=max(0.0, self._until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            _kill(process)
-            printed = _rest_of(process)
-            return Report(_steps(printed), f"it did not finish within {self._deadline:g} s and was ended")
-        return Report(_steps(printed), _words_of_the_end(process.returncode, said))
+            code = process.wait(self._patience.left())
+        except TimeoutError:
+            process.end()
+            words = f"it did not finish within {self._deadline:g} s and was ended"
+            return Report(_steps(self._printed.text()), words)
+        return Report(_steps(self._printed.text()), _words_of_the_end(code, self._said.text()))
 
 
-def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the process group, if its leader was not seen to end."""
-    if process.returncode is not None:
-        return  # reaped, so the number of the group may be another's now
-    os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # a hanging driver can keep even a killed process
-        process.wait(_GRACE_S)
-
-
-def _rest_of(process: "subprocess.Popen[bytes]") -> bytes:
-    """All that a killed process had printed."""
-    try:
-        return process.communicate(timeout=_GRACE_S)[0]
-    except subprocess.TimeoutExpired as error:  # something that escaped from its group still holds the pipe
-        return bytes(error.output or b"")
-
-
-def _words_of_the_end(code: int, said: bytes) -> str:
+def _words_of_the_end(code: int, said: str) -> str:
     """How a process ended that had this exit code, and said this on standard error; "" where it ended well."""
     if code == 0:
         return ""
@@ -142,15 +116,15 @@ def _words_of_the_end(code: int, said: bytes) -> str:
         -signal.SIGILL: ", an illegal instruction: this build wants instructions that the CPU lacks",
         -signal.SIGKILL: ", as the kernel does where memory runs out",
     }.get(code, "")
-    lines = [line for line in said[-4096:].decode(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in said.splitlines() if line.strip()]
     last = f"; its last words: {one_line(lines[-1])[:_WORDS]}" if lines else ""
     return f"its process {how}{reason}{last}"
 
 
-def _steps(printed: bytes) -> dict[str, dict[str, Any]]:
+def _steps(printed: str) -> dict[str, dict[str, Any]]:
     """The steps that a probe reported; a line that is no report is passed over."""
     steps = {}
-    for line in printed.decode(errors="replace").splitlines():
+    for line in printed.splitlines():
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
             found = json.loads(line)
             steps[str(found.pop("step"))] = found

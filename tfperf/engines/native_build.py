@@ -10,16 +10,13 @@ import os
 import re
 import shlex
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tfperf.caching import cache_folder
 from tfperf.errors import EngineError, shortened
 from tfperf.files import writing_folder_whole
+from tfperf.processes import run
 
 __all__ = ["SOURCES", "compile_once", "find_compiler", "run_tool", "tensorflow_folder", "version_of"]
 
@@ -119,34 +116,15 @@ def run_tool(
     Raises:
         EngineError: it cannot be started, fails, or is not done in time; gives its reason in one line.
     """
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tfperf.with_parent", str(os.getpid()), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=complained,
-                env={**os.environ, **(environment or {})},
-                # What it starts ends with it. No session of its own: where all of a group stands still and its parent
-                # ends, Linux ends the group if the parent was of the same session
-                process_group=0,
-            )
-        except OSError as error:
-            raise EngineError(f"{name} cannot be started: {error.filename}: {error.strerror}") from error
-        try:
-            code = process.wait(deadline)
-        except subprocess.TimeoutExpired as error:
-            raise EngineError(f"{name} was not done in {deadline:g} s") from error
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        for file in (said, complained):
-            file.seek(0)
-        output = said.read().decode(errors="replace")
-        if code:
-            raise EngineError(f"{name} failed: {_reason(complained.read().decode(errors='replace') + output, code)}")
-    return output
+    try:
+        done = run(command, deadline=deadline, environment={**os.environ, **(environment or {})})
+    except TimeoutError as error:
+        raise EngineError(f"{name} was not done in {deadline:g} s") from error
+    except OSError as error:
+        raise EngineError(f"{name} cannot be started: {error.filename}: {error.strerror}") from error
+    if done.code:
+        raise EngineError(f"{name} failed: {_reason(done.errors + done.output, done.code)}")
+    return done.output
 
 
 ERROR = re.compile(

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import platform
-import subprocess
 import time
 from collections.abc import Mapping
 from importlib import metadata
@@ -17,6 +16,7 @@ from tfperf.cores import usable_cores
 from tfperf.measure.devices import accelerator_names
 from tfperf.measure.value import Count, Name, Text, Value
 from tfperf.measure.words import escape_unprintable
+from tfperf.processes import run
 
 __all__ = ["Conditions", "Environment", "Watch"]
 
@@ -211,10 +211,12 @@ def _package_versions() -> dict[str, str]:
 @functools.cache
 def _git_revision(folder: Path) -> str | None:
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(folder), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        done = run(["git", "-C", folder, *arguments], deadline=5)
+        if done.code:
+            raise OSError(done.errors)
+        return done.output.strip()
 
     try:
         return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
-    except (OSError, subprocess.SubprocessError):
+    except OSError:
         return None

@@ -15,9 +15,9 @@ from tfperf.errors import TfperfError
 from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent, no_collections
 from tfperf.parallel.limited_links import HOST, Traffic, join_by_links, server_address, traffic
 from tfperf.parallel.private_network import is_private, leave_network
-from tfperf.parallel.processes import WorkerProcesses
-from tfperf.parallel.resting import IDLE_LIMIT
-from tfperf.parallel.signals import handling
+from tfperf.processes import WorkerProcesses
+from tfperf.processes.resting import IDLE_LIMIT
+from tfperf.processes.signals import handling
 
 __all__ = ["LocalCluster", "run_on_workers"]
 

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import psutil
 
 from tfperf.errors import TfperfError, shortened
+from tfperf.processes import run
 
 __all__ = ["HOST", "Traffic", "can_limit_links", "join_by_links", "server_address", "traffic"]
 
@@ -18,6 +18,9 @@ HOST = "10.77.0.1"
 
 BURST = 64 * 1024
 """Bytes that pass at once: the largest packet that Linux makes of TCP's stream."""
+
+DEADLINE = 20.0
+"""Seconds for a command, which needs milliseconds."""
 
 QUEUE = 4 * 2**20
 """Bytes that wait for the link before any is dropped: more than a step sends at once."""
@@ -76,7 +79,7 @@ def _run(*command: str) -> None:
     """Run a command of iproute2 or util-linux."""
     if not shutil.which(command[0]):
         raise TfperfError(f"expected the program {command[0]}, which limits links. Received: none; install iproute2")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        words = f"{' '.join(command)}: {shortened(done.stderr)}"
+    done = run(command, deadline=DEADLINE)
+    if done.code:
+        words = f"{' '.join(command)}: {shortened(done.errors)}"
         raise TfperfError(f"expected to limit a link, for which root may need more rights. Received: {words}")

@@ -15,24 +15,27 @@ import pickle
 import signal
 import socket
 import struct
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import psutil
 
 from tfperf.errors import TfperfError
-from tfperf.parallel.signals import handling
+from tfperf.processes import ChildProcess
+from tfperf.processes.signals import handling
 
 __all__ = ["in_private_network", "is_private", "leave_network"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-GRACE = 120.0
-"""Seconds that the process has to end by itself, and to end what it started, before it is killed."""
+PATIENCE = 120.0
+"""Seconds that the process has to end by itself, and to end what it started, once it is interrupted."""
+
+GRACE = 5.0
+"""Seconds that it has where this process was killed."""
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # <linux/sched.h>
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # <linux/sockios.h>, <linux/if.h>
@@ -71,37 +74,24 @@ def in_private_network(function: Callable[P, T], *args: P.args, **kwargs: P.kwar
     ours, theirs = multiprocessing.Pipe()
     with ours, handling(signal.SIGTERM, signal.default_int_handler):
         with theirs:
-            command = [sys.executable, "-P", "-m", "tfperf.parallel.private_process"]
-            command += [str(theirs.fileno()), str(os.getpid())]
-            # In a session of its own, so that Ctrl-C reaches this process alone, which then asks that one to end
-            process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
-        with _ending(process):
+            command = [sys.executable, "-P", "-m", "tfperf.parallel.private_process", str(theirs.fileno())]
+            shared = {"stdin": None, "stdout": None, "stderr": None}
+            process = ChildProcess(command, pass_fds=[theirs.fileno()], grace=GRACE, **shared)  # type: ignore[arg-type]
+        with process:
             try:
                 ours.send_bytes(message)
                 failure, result = pickle.loads(ours.recv_bytes())  # noqa: S301  # through a pipe of its own
             except (EOFError, OSError) as error:
                 raise TfperfError(f"expected a result of {name}, its process has ended without one") from error
+            except BaseException:
+                process.interrupt()
+                with contextlib.suppress(TimeoutError):
+                    process.wait(PATIENCE)
+                raise
     if failure:
         raise TfperfError(failure)
     value: T = result
     return value
-
-
-@contextlib.contextmanager
-def _ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """See to it that the process has ended with the block; if the block fails, by asking it to."""
-    try:
-        try:
-            yield
-        except BaseException:
-            process.terminate()
-            raise
-        finally:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
-    finally:
-        process.kill()
-        process.wait()
 
 
 def leave_network() -> None:

@@ -1,4 +1,4 @@
-"""The process that `in_private_network` starts: `python -m tfperf.parallel.private_process PIPE PARENT`."""
+"""The process that `in_private_network` starts: `python -m tfperf.parallel.private_process PIPE`."""
 
 import contextlib
 import pickle
@@ -8,19 +8,16 @@ from multiprocessing.connection import Connection
 
 from tfperf.errors import TfperfError, in_one_line
 from tfperf.parallel.private_network import leave_network
-from tfperf.with_parent import end_with_parent
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Leave the network, call the function that the pipe's other end sends, and send its result."""
-    pipe, parent = map(int, sys.argv[1:])
+    pipe = int(sys.argv[1])
     with contextlib.suppress(OSError):  # the function can ask whether it took effect
         leave_network()  # first of all: NumPy starts threads when it is imported
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if not end_with_parent(parent):
-        return
     with Connection(pipe) as connection, contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         connection.send_bytes(_reply(connection.recv_bytes()))
 

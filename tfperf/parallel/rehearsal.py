@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,14 +30,15 @@ from numpy.typing import NDArray
 
 from tfperf.errors import TfperfError
 from tfperf.parallel.launch.hosts import is_this_machine
-from tfperf.parallel.signals import handling
+from tfperf.processes import STDOUT, ChildProcess
+from tfperf.processes.signals import handling
 
 __all__ = ["Rehearsal", "RehearsedWorker", "TrainedBatch", "rehearse"]
 
 DEADLINE = 240.0
 """Seconds for all that the workers do."""
 
-ENDING = 30.0
+ENDING = 15.0
 """Seconds that the launcher has to end its workers and itself; it needs 15 at most."""
 
 LAST_LINES = 3
@@ -236,21 +236,17 @@ def rehearse(
 
 def _run_to_end(command: Sequence[str], folder: Path, output: Any, deadline: float) -> str:
     """Run a launcher, whose workers end with it, and end it with this function; in words why it failed, or ""."""
-    command = [sys.executable, "-m", "tfperf.with_parent", str(os.getpid()), *command]
     environment = os.environ | {_FOLDER: str(folder), "TMPDIR": str(folder)}  # killed workers leave files behind
-    with handling(signal.SIGTERM, signal.default_int_handler):  # SIGTERM acts as Ctrl-C
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
+    with (
+        handling(signal.SIGTERM, signal.default_int_handler),  # SIGTERM acts as Ctrl-C
+        ChildProcess(
+            command, folder=folder, environment=environment, stdout=output, stderr=STDOUT, grace=ENDING
+        ) as process,
+    ):
         try:
             code = process.wait(deadline)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             return f"not ended after {deadline:g} s"
-        finally:
-            process.terminate()
-            try:
-                process.wait(ENDING)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
     return f"exit code {code}" if code else ""
 
 

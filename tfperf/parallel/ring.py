@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfperf.errors import TfperfError, in_one_line
-from tfperf.parallel.processes import WorkerProcesses
+from tfperf.processes import WorkerProcesses
 
 __all__ = ["Ring", "RingMember"]
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.parallel.processes import WorkerProcesses
 from tfperf.parallel.ring import Ring, RingMember
+from tfperf.processes import WorkerProcesses
 from tfperf.scaling.batch_times import BatchTimes
 from tfperf.scaling.links import Link, LinkFit, fit_link, sweep
 

@@ -2,7 +2,6 @@
 
 import io
 import os
-import signal
 import sys
 import time
 
@@ -97,14 +96,13 @@ def test_it_gets_the_time_to_restore(tmp_path):
 
 def test_a_second_ctrl_c_does_not_spare_it(monkeypatch):
     numbers = []
-    real = os.killpg
+    real = child.ChildProcess.interrupt
 
-    def killpg(number, what):
-        real(number, what)
-        if what == signal.SIGINT:
-            raise KeyboardInterrupt
+    def interrupt(process):
+        real(process)
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(child.os, "killpg", killpg)
+    monkeypatch.setattr(child.ChildProcess, "interrupt", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(WITH_CHILDREN, "stubborn", on_line=interrupting(numbers))
     assert are_gone(numbers)

@@ -149,7 +149,7 @@ def what_is_missing():
 def host(name, folder):
     """A host; it ends with the block, and with this process, however that ends."""
     (folder / f"{name}.sshd_config").write_text(SSHD_CONFIG.format(folder=folder, name=name))
-    with_parent = [sys.executable, "-P", "-m", "tfperf.with_parent", str(os.getpid())]
+    with_parent = [sys.executable, "-P", "-m", "tfperf.processes.with_parent", str(os.getpid())]
     command = [*with_parent, "unshare", *UNSHARE, "sh", "-c", BECOME_HOST, "sh", str(folder), name]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:

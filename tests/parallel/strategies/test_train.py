@@ -18,7 +18,7 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from tfperf.errors import TfperfError
 from tfperf.nets import get_net
 from tfperf.parallel import STRATEGIES, train
-from tfperf.parallel.processes import WorkerProcesses
+from tfperf.processes import WorkerProcesses
 from tfperf.parallel.strategies import distributed
 from tfperf.parallel.strategies.loop import share
 

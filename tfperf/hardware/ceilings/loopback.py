@@ -1,10 +1,7 @@
 """How far it is to another process of this machine, over TCP and the loopback network."""
 
 import contextlib
-import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +9,7 @@ from typing import NamedTuple
 
 from tfperf.hardware.ceilings import echo
 from tfperf.hardware.repeating import Repeats, best_decile
+from tfperf.processes import ChildProcess
 
 __all__ = ["LoopbackSpeed", "measure_loopback"]
 
@@ -61,14 +59,9 @@ def measure_loopback(size: int = 256 * 2**20) -> LoopbackSpeed | None:
         with _connected() as (line, other):
             numbers = ROUNDS, ROUND_TRIPS * SAMPLES, size
             command = [sys.executable, "-I", str(echo.__file__), *map(str, numbers)]
-            process = subprocess.Popen(command, stdin=other.fileno(), start_new_session=True)
-            try:
+            with ChildProcess(command, stdin=other.fileno()):
                 other.close()  # with its own copy the connection ends when the process does
                 return _measured(line, size)
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
     except OSError:
         return None
 

@@ -1,6 +1,6 @@
 """The process that measures ceilings with one number of threads: `python -m tfperf.hardware.ceilings.worker`.
 
-Its arguments are an Order, as JSON, and the number of the process that started it, with which it ends.
+Its argument is an Order, as JSON.
 On standard output it writes lines of JSON: {"doing": words} as it goes on, {"ready": true} when it waits for a line on
 standard input to begin, so that nobody else measures meanwhile, and at last {"part": a Part}.
 """
@@ -24,7 +24,6 @@ from tfperf.hardware.repeating import Sample, Work, in_turns, on_change
 from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent
 from tfperf.measure import Environment
 from tfperf.measure.devices import device_synchronizer
-from tfperf.with_parent import end_with_parent
 
 __all__ = ["main", "measure_part"]
 
@@ -53,9 +52,7 @@ M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # of mallopt(3)
 
 def main() -> None:
     """Measure, and write the part."""
-    order, parent = Order.model_validate_json(sys.argv[1]), int(sys.argv[2])
-    if not end_with_parent(parent):
-        return
+    order = Order.model_validate_json(sys.argv[1])
     libc = ctypes.CDLL(None)
     with contextlib.suppress(AttributeError):  # another C library than glibc
         # Memory that was freed stays the process's own: a bandwidth is not that of getting new pages from the system.

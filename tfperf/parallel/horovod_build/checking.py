@@ -1,16 +1,14 @@
 """The proof that Horovod works here: two ranks on this machine, one sum."""
 
-import contextlib
 import dataclasses
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from tfperf.errors import HorovodError
+from tfperf.processes import run
 
 __all__ = ["RANKS", "Allreduce", "allreduce_on_two_ranks"]
 
@@ -18,9 +16,6 @@ RANKS = 2
 
 DEADLINE_S = 120.0
 """Seconds that the two ranks may take, start of TensorFlow included; ten are usual."""
-
-GRACE_S = 10.0
-"""Seconds that the launcher has to end its ranks when the time is up, before it is killed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,33 +61,11 @@ def allreduce_on_two_ranks(deadline_s: float = DEADLINE_S, *, mpi: bool = False)
 
 def _run(command: list[str], deadline_s: float) -> None:
     """Run the launcher to its end, within the deadline; nothing of it outlives this."""
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ
-    with tempfile.TemporaryFile("w+", errors="replace") as said:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, start_new_session=True
-        )
-        try:
-            code = process.wait(deadline_s)
-        except subprocess.TimeoutExpired as error:
-            raise HorovodError(f"the two ranks did not end within {deadline_s:g} s") from error
-        finally:
-            _end(process)
-        said.seek(0)
-        lines = [line.strip() for line in said if line.strip()]
-    if code != 0:
-        errors = [line for line in lines if "Error" in line] or lines or [f"exit code {code}"]
-        raise HorovodError(f"the two ranks failed: {errors[-1]}")
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a launcher that still runs: asked first, so that it ends its ranks, which may have groups of their own."""
-    if process.poll() is not None:
-        return
     try:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        done = run(command, deadline=deadline_s, merged=True, environment={"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ)
+    except TimeoutError as error:
+        raise HorovodError(f"the two ranks did not end within {deadline_s:g} s") from error
+    if done.code != 0:
+        lines = [line.strip() for line in done.output.splitlines() if line.strip()]
+        errors = [line for line in lines if "Error" in line] or lines or [f"exit code {done.code}"]
+        raise HorovodError(f"the two ranks failed: {errors[-1]}")

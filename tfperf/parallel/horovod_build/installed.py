@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import json
-import subprocess
 import sys
 import sysconfig
 import urllib.parse
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from tfperf.parallel.horovod_build import loading
 from tfperf.parallel.horovod_build.tensorflow_here import TensorFlowHere, find_tensorflow
+from tfperf.processes import run
 
 __all__ = ["InstalledHorovod", "installed"]
 
@@ -118,15 +118,13 @@ def _load(extension: Path, tensorflow: TensorFlowHere) -> tuple[dict[str, int | 
     paths = [str(found[0]) for found in libraries] + [str(extension)]
     command = [sys.executable, "-I", loading.__file__, *paths]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LOADING_S, check=False
-        )
-    except subprocess.TimeoutExpired:
+        done = run(command, deadline=LOADING_S)
+    except TimeoutError:
         return {}, f"its extension did not load within {LOADING_S:g} s"
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    if done.code != 0:
+        said = done.errors.strip().splitlines() or [f"exit code {done.code}"]
         return {}, f"its extension does not load beside TensorFlow {tensorflow.version}: {said[-1]}"
-    answers: dict[str, int | str] = json.loads(done.stdout)
+    answers: dict[str, int | str] = json.loads(done.output)
     return answers, None
 
 

@@ -5,12 +5,12 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tfperf.errors import HorovodError
+from tfperf.processes import run
 
 __all__ = ["Compiler", "check_make", "find_compiler", "output_of"]
 
@@ -90,20 +90,12 @@ def check_make() -> None:
 def output_of(command: Sequence[str], given: bytes = b"") -> tuple[int, str]:
     """Run a short command. Return its exit code and all that it said, in plain English; -1 if it cannot be run."""
     try:
-        done = subprocess.run(
-            command,
-            input=given,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"LC_ALL": "C"},
-            timeout=TRY_S,
-            check=False,
-        )
+        done = run(command, deadline=TRY_S, stdin=given, merged=True, environment=os.environ | {"LC_ALL": "C"})
+    except TimeoutError:
+        return -1, f"no answer within {TRY_S:g} s"
     except OSError as error:
         return -1, str(error)
-    except subprocess.TimeoutExpired:
-        return -1, f"no answer within {TRY_S:g} s"
-    return done.returncode, done.stdout.decode(errors="replace").strip()
+    return done.code, done.output.strip()
 
 
 def _command() -> tuple[str, ...]:

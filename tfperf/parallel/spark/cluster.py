@@ -19,8 +19,8 @@ import psutil
 
 from tfperf.errors import TfperfError
 from tfperf.parallel.private_network import is_private
-from tfperf.parallel.signals import handling
 from tfperf.parallel.spark.loopback import LOOPBACK, listen_on_loopback_only
+from tfperf.processes.signals import handling
 
 __all__ = ["SparkCluster"]
 

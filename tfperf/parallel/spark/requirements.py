@@ -4,10 +4,10 @@ import importlib.util
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 from tfperf.errors import TfperfError
+from tfperf.processes import run
 
 __all__ = ["OLDEST_JAVA", "check_requirements", "java_version"]
 
@@ -56,12 +56,12 @@ def java_version() -> int | None:
     if java is None:
         return None
     try:
-        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_DEADLINE)
+        process = run([java, "-version"], deadline=JAVA_DEADLINE)
     except FileNotFoundError:
         return None
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise TfperfError(f"expected Java {OLDEST_JAVA} or newer for Spark, {java} cannot be run: {error}") from error
-    said = re.search(r'version "(?:1\.)?(\d+)', process.stderr + process.stdout)  # "1.8.0_402" is Java 8
+    said = re.search(r'version "(?:1\.)?(\d+)', process.errors + process.output)  # "1.8.0_402" is Java 8
     if said is None:
         raise TfperfError(f"expected Java {OLDEST_JAVA} or newer for Spark, {java} does not say its version")
     return int(said[1])

@@ -14,9 +14,9 @@ from typing import Any, Self, TypeVar
 import cloudpickle
 
 from tfperf.errors import TfperfError, in_one_line
-from tfperf.parallel.resting import IDLE_LIMIT, LOOK, Rest
-from tfperf.parallel.signals import handling
-from tfperf.with_parent import end_with_parent
+from tfperf.processes.resting import IDLE_LIMIT, LOOK, Rest
+from tfperf.processes.signals import handling
+from tfperf.processes.with_parent import end_with_parent
 
 __all__ = ["WorkerProcesses"]
 

@@ -8,8 +8,8 @@ import time
 import psutil
 import pytest
 
-from tfperf.parallel import resting
-from tfperf.parallel.resting import Rest
+from tfperf.processes import resting
+from tfperf.processes.resting import Rest
 
 COMPUTES = "while True: pass"
 SLEEPS = "import time; time.sleep(600)"

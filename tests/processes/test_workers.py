@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from tfperf.errors import TfperfError
-from tfperf.parallel import processes
-from tfperf.parallel.processes import WorkerProcesses
+from tfperf.processes import workers as processes
+from tfperf.processes.workers import WorkerProcesses
 
 DEADLINE = 60
 
 PROGRAM = """
     import sys, time
-    from tfperf.parallel.processes import WorkerProcesses
+    from tfperf.processes.workers import WorkerProcesses
 
     def wait(seconds):
         time.sleep(seconds)

@@ -1,9 +1,4 @@
-"""A process that ends with the one that started it: `python -m tfperf.with_parent PARENT -m MODULE`, or `... COMMAND`.
-
-From its first moments on, whatever happens to it later: who stops a process may be killed before it lets it go on. The
-module runs in this process, and an empty line on standard output says before that the parent may stop it; a command
-takes this process's place.
-"""
+"""A process that ends with the one that started it, where no keeper stands between them."""
 
 import ctypes
 import os

@@ -41,7 +41,7 @@ def keeper():
 
     def keeper(*command):
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tfperf.parallel.launch.keeper", *command],
+            [sys.executable, "-P", "-m", "tfperf.processes.keeper", "0", "5", *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

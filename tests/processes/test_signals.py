@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tfperf.parallel.signals import handling
+from tfperf.processes.signals import handling
 
 
 def test_it_is_handled_so_in_the_block_and_as_before_after_it():
