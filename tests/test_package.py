@@ -51,6 +51,9 @@ MAY_LEAN_ON = {
 }
 """Room -> the rooms below it: the order of the design. A new room is entered here with its reason in the commit."""
 
+STARTS = {"fork", "forkpty", "posix_spawn", "posix_spawnp", "create_subprocess_exec", "create_subprocess_shell"}
+"""Calls that start a process, beside those of `subprocess`; `multiprocessing` starts functions in processes."""
+
 THIRD_PARTY_OF_MEASURE = {"numpy", "scipy", "psutil", "pydantic"}
 
 
@@ -110,6 +113,20 @@ def test_the_foundation_uses_the_standard_library_and_itself_alone(module):
     parts = [name.split(".") for name in imported_modules(PACKAGE / f"{module}.py")]
     assert {part[0] for part in parts} <= {*sys.stdlib_module_names, "tfperf"}
     assert {part[1] for part in parts if part[0] == "tfperf"} <= FOUNDATION
+
+
+def test_all_processes_are_started_in_one_place():
+    starts = {
+        (path.relative_to(PACKAGE).as_posix(), node.func.attr)
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (ast.unparse(node.func.value) in {"subprocess", "psutil", "pty"} or node.func.attr in STARTS)
+        and node.func.attr in STARTS | {"run", "call", "check_call", "check_output", "Popen"}
+    }
+    assert starts == {("processes/child_process.py", "Popen"), ("processes/keeper.py", "fork")}
+    assert not any("from subprocess" in path.read_text() for path in PACKAGE.rglob("*.py"))
 
 
 def test_the_package_never_imports_recipes():

@@ -13,9 +13,11 @@ import pytest
 
 from tfperf.engines import Plan
 from tfperf.engines.catalog import known_engines
+from tfperf.engines.child import Child
 from tfperf.engines.folders import PROOF
 from tfperf.engines.process import EngineProcess, Origin, store_arrays
 from tfperf.exports.signature import Signature, TensorForm
+from tfperf.processes import keeper
 
 
 def cnn():
@@ -203,7 +205,7 @@ class Planted:
             self.patch.setenv(f"PLANTED_{name.upper()}", str(value))
 
     def process(self, engine, **limits):
-        return EngineProcess(Plan(engine=engine), **{"deadline": 60.0} | limits)
+        return EngineProcess(Plan(engine=engine), Child(**{"deadline": 60.0} | limits))
 
     def load(self, process):
         return process.load(self.folder, self.signature)
@@ -224,6 +226,10 @@ class Planted:
                 if process.environ().get("PLANTED_PIDS") == str(self.pids) and process.pid != os.getpid():
                     found.add(process)
         return [process for process in found if runs(process)]
+
+    def running(self):
+        """Those of them that are no keepers."""
+        return [process for process in self.left() if keeper.__file__ not in process.cmdline()]
 
     def nothing_left(self):
         """Whether all of them end within seconds, and what they wrote to the disk is next to nothing."""

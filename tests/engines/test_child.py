@@ -21,11 +21,12 @@ LIMIT = 400 * 2**20
 PARENT = """
 import sys
 from pathlib import Path
+from tfperf.engines.child import Child
 from tfperf.engines.plan import Plan
 from tfperf.engines.process import EngineProcess
 from tfperf.exports.signature import Signature
-with EngineProcess(Plan(engine=sys.argv[1])) as process:
-    print(process.child.pid, flush=True)
+with EngineProcess(Plan(engine=sys.argv[1]), Child()) as process:
+    print(process.host.pid, flush=True)
     process.load(Path(sys.argv[2]), Signature.model_validate_json(sys.argv[3]))
     print("loaded", flush=True)
     process.check(*sys.argv[4:])
@@ -40,7 +41,7 @@ def parent(planted, engine):
     command = [sys.executable, "-P", "-c", program, *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            process.child = psutil.Process(int(process.stdout.readline()))
+            process.host = psutil.Process(int(process.stdout.readline()))
             assert process.stdout.readline() == "loaded\n"
             yield process
         finally:
@@ -122,11 +123,11 @@ def test_what_it_started_ends_with_it(engine, way, planted):
         planted.load(process)
         assert planted.check(process).agreement.passed
         (started,) = planted.started()
-        assert os.getsid(started.pid) == started.pid != process.child.pid
+        assert os.getsid(started.pid) == started.pid != process.host.pid
         if way == "close":
             raise ZeroDivisionError
-        process.child._deadline = 0.5
-        os.kill(process.child.pid, signal.SIGKILL if way == "crash" else signal.SIGSTOP)
+        process.host._deadline = 0.5
+        os.kill(process.host.pid, signal.SIGKILL if way == "crash" else signal.SIGSTOP)
         words = (
             "killed by SIGKILL, as Linux does where memory runs out$" if way == "crash" else "no answer within 0.5 s"
         )
@@ -202,10 +203,10 @@ def test_a_pause_stops_all_of_it_and_does_not_count(planted, within_seconds):
     with planted.process("spinner_child", deadline=60) as process:
         planted.load(process)
         planted.check(process)
-        family = [psutil.Process(process.child.pid), *planted.started()]
-        with contextlib.suppress(ZeroDivisionError), process.child.paused():
+        family = [psutil.Process(process.host.pid), *planted.started()]
+        with contextlib.suppress(ZeroDivisionError), process.host.paused():
             assert within_seconds(lambda: {one.status() for one in family} == {psutil.STATUS_STOPPED})
-            process.child._deadline = 0.4
+            process.host._deadline = 0.4
             answers = []
             asking = threading.Thread(target=lambda: answers.append(process.work(planted.batch).timed(1)))
             asking.start()
@@ -221,14 +222,14 @@ def test_a_pause_stops_all_of_it_and_does_not_count(planted, within_seconds):
 def test_a_process_can_be_closed_while_it_stands_still(planted):
     with planted.process("forker") as process:
         planted.load(process)
-        with process.child.paused():
+        with process.host.paused():
             process.close()
             assert planted.nothing_left()
 
 
 def test_it_ends_when_its_parent_is_killed(planted):
     with parent(planted, "hang_in_call") as killed:
-        assert killed.child.is_running()
+        assert killed.host.is_running()
         killed.kill()
     assert planted.nothing_left()
 
@@ -253,7 +254,7 @@ def test_what_it_started_ends_when_its_parent_is_killed_while_all_stands_still(h
     """It ends too where a library starts it for a moment, even before it has become another program."""
     program = f"import os, signal\nsignal.signal(signal.SIGHUP, signal.{hangs_up})  # as nohup does\n" + PARENT.replace(
         "    process.check(*sys.argv[4:])\n",
-        "    with process.child.paused():\n        os.kill(os.getpid(), signal.SIGKILL)\n",
+        "    with process.host.paused():\n        os.kill(os.getpid(), signal.SIGKILL)\n",
     )
     arguments = ["plain_child", planted.folder, planted.signature.model_dump_json()]
     command = [sys.executable, "-P", "-c", program, *map(str, arguments)]

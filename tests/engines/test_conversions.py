@@ -1,7 +1,9 @@
 """A net is converted once, whatever process asks, and another net is never taken for it."""
 
+import errno
 import importlib.metadata
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +14,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfperf import get_net
+from tfperf import caching, get_net
 from tfperf.engines import Plan, find_engine, frozen, load, openvino, saved_model, xla_aot
+from tfperf.engines.catalog import missing
 from tfperf.engines.conversions import Conversions, fingerprint
-from tfperf.errors import EngineError, ExportError
+from tfperf.errors import CacheError, EngineError, ExportError
 from tfperf.exports.servable import Servable
 
 FROZEN = Plan(engine="frozen")
@@ -230,6 +233,99 @@ def test_a_conversion_that_fails_leaves_nothing(error, raised, message, tmp_path
     assert list((tmp_path / "cache").iterdir()) == []
     monkeypatch.undo()
     assert (conversions.folder(FROZEN) / "graph.pb").exists()
+
+
+TWO_AT_ONCE = """
+import sys
+from pathlib import Path
+from tfperf import get_net
+from tfperf.engines import Plan, frozen, load
+from tfperf.engines.conversions import Conversions
+from tfperf.exports.servable import Servable
+servable = Servable.from_net(get_net("mlp", seed=1))
+conversions, plan = Conversions(servable, Path(sys.argv[1])), Plan(engine="frozen")
+convert = frozen.convert
+def both_convert(*arguments):
+    proof = convert(*arguments)
+    print("converted", flush=True)
+    sys.stdin.readline()  # until the other has converted, too
+    return proof
+frozen.convert = both_convert
+folder = conversions.folder(plan)
+before = folder.stat().st_ino
+print("there", flush=True)
+sys.stdin.readline()  # until the other is there, too
+with load(folder, servable.signature, plan) as runner:
+    runner(*servable.signature.random_inputs(1))
+print(folder.name, before, folder.stat().st_ino, flush=True)
+"""
+
+
+def test_two_processes_that_convert_the_same_at_once_load_one_conversion(tmp_path):
+    command = [sys.executable, "-P", "-c", TWO_AT_ONCE, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    started = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    try:
+        for words in ("converted\n", "there\n"):
+            for process in started:
+                assert process.stdout.readline() == words
+            for process in started:
+                process.stdin.write("\n")
+                process.stdin.flush()
+        told = [process.communicate(timeout=120)[0] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait(60)
+    name, before, after = told[0].split()
+    assert told == [f"{name} {before} {after}\n"] * 2
+    assert before == after
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_conversion_that_others_could_change_is_not_loaded(made, tmp_path):
+    conversions = Conversions(Servable.from_net(dense()), tmp_path)
+    conversions.folder(FROZEN).chmod(0o777)
+    with pytest.raises(CacheError, match="chmod -R go-w"):
+        Conversions(Servable.from_net(dense()), tmp_path).folder(FROZEN)
+
+
+def test_what_conversions_gave_stays_as_long_as_they_live(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(caching, "LATELY", -1.0)
+    monkeypatch.setenv("TFPERF_CACHE_GIB", "0")
+    conversions = Conversions(Servable.from_net(dense()), tmp_path)
+    folder = conversions.folder(FROZEN)
+    caching.keep_within_bound(tmp_path)
+    assert folder.is_dir()
+    again = Conversions(Servable.from_net(dense()), tmp_path)
+    assert again.known(FROZEN) == folder
+    del conversions
+    caching.keep_within_bound(tmp_path)
+    assert folder.is_dir()
+    del again
+    caching.keep_within_bound(tmp_path)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("engine", ["frozen", "saved_model", "litert", "openvino"])
+def test_a_disk_that_is_full_at_any_moment_is_one_line_and_leaves_nothing(engine, small_disk):
+    if wanted := missing(find_engine(engine)):
+        pytest.skip(wanted)
+    servable = Servable.from_net(keras.Sequential([keras.Input((32,), name="x"), keras.layers.Dense(200, name="y")]))
+    cache, failed = small_disk.root / "cache", 0
+    for full in small_disk.fuller_to_emptier(step=9):
+        try:
+            folder = Conversions(servable, cache).folder(Plan(engine=engine))
+        except OSError as error:
+            failed += 1
+            assert error.errno == errno.ENOSPC, full
+            assert str(error).startswith(f"[Errno 28] No space left on device: '{small_disk.root}/"), full
+            assert len(str(error).splitlines()) == 1
+            assert not cache.exists() or list(cache.iterdir()) == [], full
+        else:
+            assert sorted(cache.iterdir()) == [folder], full
+            shutil.rmtree(folder)
+    assert failed > 3
 
 
 @pytest.fixture(scope="module")

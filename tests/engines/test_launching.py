@@ -54,7 +54,7 @@ def test_processes_run_until_they_are_ended_or_all_are(launcher, planted, dense,
         second = several.start(Plan(engine="forker"))
         assert answers(second, planted, dense)
         several.end(first)
-        assert within_seconds(lambda: len(planted.left()) == 2)
+        assert within_seconds(lambda: len(planted.running()) == 2)
         assert answers(second, planted, dense)
     assert planted.nothing_left()
     assert several.closed
@@ -96,7 +96,7 @@ def test_a_converter_that_dies_costs_its_own_plan_alone(launcher, planted, dense
     words = "hang_in_convert, while it was converted: no answer within 1 s; its process was ended"
     assert why_not(several, "hang_in_convert") == (Status.TIMED_OUT, words)
     assert several._converter is None
-    assert len(planted.left()) == 1  # the process of the plan that runs
+    assert len(planted.running()) == 1  # the process of the plan that runs
     assert [path.name.split("-")[0] for path in (tmp_path / "cache").glob("[!.]*")] == ["planted"]
 
 
@@ -147,7 +147,7 @@ def test_closing_tells_who_waits(launcher, planted):
     for thread in threads:
         thread.start()
     began = time.monotonic()
-    while len(several._children) < 2 and time.monotonic() - began < 60:
+    while len(several._hosts) < 2 and time.monotonic() - began < 60:
         time.sleep(0.01)
     several.close()
     for thread in threads:
@@ -166,8 +166,8 @@ def test_closing_tells_who_waits(launcher, planted):
 def test_others_stand_still_while_one_is_measured(launcher, planted, dense, within_seconds):
     several = launcher()
     (measured, _), (other, _) = several.start(HONEST), several.start(Plan(engine="spinner_child"))
-    others = [psutil.Process(other.child.pid), *planted.started()]
-    alone = psutil.Process(measured.child.pid)
+    others = [psutil.Process(other.host.pid), *planted.started()]
+    alone = psutil.Process(measured.host.pid)
     later = []
 
     def still():
@@ -177,11 +177,11 @@ def test_others_stand_still_while_one_is_measured(launcher, planted, dense, with
     with contextlib.suppress(ZeroDivisionError), several.quiet(measured):
         assert within_seconds(still)
         assert alone.status() != psutil.STATUS_STOPPED
-        assert measured.child.ask("memory")
-        before = several._children.copy()
+        assert measured.host.ask("memory")
+        before = several._hosts.copy()
         starting.start()
-        assert within_seconds(lambda: len(several._children) > len(before))
-        (new,) = several._children - before
+        assert within_seconds(lambda: len(several._hosts) > len(before))
+        (new,) = several._hosts - before
         assert within_seconds(lambda: psutil.Process(new.pid).status() == psutil.STATUS_STOPPED)
         raise ZeroDivisionError
     assert within_seconds(lambda: not any(one.status() == psutil.STATUS_STOPPED for one in others))
@@ -190,4 +190,4 @@ def test_others_stand_still_while_one_is_measured(launcher, planted, dense, with
     with several.quiet(later[0][0]):
         assert within_seconds(still)
         several.end(other)  # as another thread may
-    assert within_seconds(lambda: len(planted.left()) == 2)
+    assert within_seconds(lambda: len(planted.running()) == 2)

@@ -5,7 +5,7 @@ import psutil
 import pytest
 
 from tfperf.engines import Plan
-from tfperf.engines.child import TrialError
+from tfperf.engines.child import Child, TrialError
 from tfperf.engines.conversions import Conversions
 from tfperf.engines.process import EngineProcess, Origin, store_arrays
 from tfperf.engines.trial import Status
@@ -20,7 +20,7 @@ def test_a_process_answers_without_tensorflow(engine, servable_of, cache, tmp_pa
     arrays = servable.signature.random_inputs(2 * BATCH + 1)
     inputs = store_arrays(tmp_path / "inputs.npz", arrays)
     reference = store_arrays(tmp_path / "reference.npz", servable.reference(arrays))
-    with EngineProcess(plan, deadline=120) as process:
+    with EngineProcess(plan, Child(deadline=120)) as process:
         loaded = process.load(Conversions(servable, cache).folder(plan), servable.signature)
         assert {"precision", "threads"} <= loaded.proof.keys()
         assert loaded.size > 1000
@@ -38,7 +38,7 @@ def test_a_process_answers_without_tensorflow(engine, servable_of, cache, tmp_pa
         assert 0 < work.cores_used < 2
         assert work.memory().resident >= work.memory().resident_before > 2**20
         assert work.failure is None
-        maps = psutil.Process(process.child.pid).memory_maps()
+        maps = psutil.Process(process.host.pid).memory_maps()
         imported = {"/site-packages/tensorflow/", "/site-packages/optree/"}  # the latter by Keras
         assert not [place.path for place in maps if any(name in place.path for name in imported)]
 
@@ -54,7 +54,7 @@ def test_an_engine_that_calls_the_net_gets_its_weights(dense, tmp_path):
     finally:
         servable.net.set_weights(own)
     inputs, stored = store_arrays(tmp_path / "inputs.npz", arrays), store_arrays(tmp_path / "weights.npz", weights)
-    with EngineProcess(Plan(engine="eager", threads=1), deadline=240) as process:
+    with EngineProcess(Plan(engine="eager", threads=1), Child(deadline=240)) as process:
         with pytest.raises(TrialError, match=r"^eager, 1 thread: expected a net \(.* which does not exist$") as told:
             process.build(Origin("no_such_model"), stored, servable.signature)
         assert told.value.status is Status.REFUSED

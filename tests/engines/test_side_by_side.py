@@ -108,7 +108,7 @@ def test_a_plan_that_fails_while_it_is_measured_fails_alone(engine, status, word
     plans = [Plan(engine=name) for name in ("honest", engine, "slower")]
     with launcher(memory_limit=400 * 2**20) as several:
         runs = [tried(several, plan, examples) for plan in plans]
-        runs[1][1]._process.child._deadline = 2.0
+        runs[1][1]._process.host._deadline = 2.0
         assert [trial.status for trial, _ in runs] == [Status.RAN] * 3
         (first, failed, last), comparison = measure_in_turns(runs, time_limit=1.0)
     assert (failed.status, failed.plan, failed.batch) == (status, plans[1], BATCH)

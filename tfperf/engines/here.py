@@ -1,12 +1,13 @@
-"""A plan in this process, where no other can open the net: what a notebook's own classes leave."""
+"""Plans in this process, where no other can open the net: what a notebook's own classes leave."""
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tfperf.engines.building import build
 from tfperf.engines.child import TrialError
 from tfperf.engines.plan import Plan
-from tfperf.engines.process import EngineProcess, Loaded
+from tfperf.engines.process import Loaded
 from tfperf.engines.trial import Status
 from tfperf.engines.worker import Worker, answer_of
 from tfperf.errors import TfperfError
@@ -14,20 +15,24 @@ from tfperf.errors import TfperfError
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable
 
-__all__ = ["PlanHere"]
+__all__ = ["Here"]
 
 
-class PlanHere(EngineProcess):
-    """Answers as a plan's process does, but has no child. It has the threads of this process, and no limits."""
+class Here:
+    """Answers as a plan's process does. It has the threads of this process, no limits, and never stands still."""
 
-    def __init__(self, plan: Plan, servable: "Servable") -> None:
-        """Make the plan real.
+    alive = True
+
+    def __init__(self) -> None:
+        """Start nothing."""
+        self._worker = Worker()
+
+    def build(self, plan: Plan, servable: "Servable") -> Loaded:
+        """Make a plan real.
 
         Raises:
             TrialError: the engine cannot, or the plan asks for threads.
         """
-        self.plan = plan
-        self._worker = Worker()
         if plan.threads is not None:
             raise TrialError(Status.REFUSED, f"{plan}: the net's code is in this process alone, with its threads")
         began = time.perf_counter()
@@ -35,19 +40,30 @@ class PlanHere(EngineProcess):
             runner = build(servable, plan)
         except TfperfError as error:
             raise TrialError(Status.REFUSED, str(error)) from error
-        self.loaded = Loaded(**self._worker.take(runner, time.perf_counter() - began))
+        return Loaded(**self._worker.take(runner, time.perf_counter() - began))
 
-    @property
-    def alive(self) -> bool:
-        """Whether it can be asked: always."""
-        return True
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """The answer to a request.
 
-    def close(self) -> None:
-        """Let the plan go."""
-        self._worker = Worker()
-
-    def _ask(self, name: str, **arguments: Any) -> Any:
+        Raises:
+            TrialError: the worker says that it cannot.
+        """
         told = answer_of(self._worker, name, arguments)
         if "error" in told:
             raise TrialError(Status(told["status"]), told["error"])
         return told["answer"]
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Change nothing."""
+        return nullcontext()
+
+    taking_turns = paused
+
+    def rest(self) -> None:
+        """Do nothing: it does nothing between requests."""
+
+    wake = rest
+
+    def close(self) -> None:
+        """Let the plan go."""
+        self._worker = Worker()

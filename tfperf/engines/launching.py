@@ -13,7 +13,8 @@ from tfperf.engines.building import conversions_folder
 from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.child import DEADLINE, Child, TrialError
 from tfperf.engines.conversions import Conversions
-from tfperf.engines.here import PlanHere
+from tfperf.engines.here import Here
+from tfperf.engines.host import Host
 from tfperf.engines.plan import Plan
 from tfperf.engines.process import EngineProcess, Loaded, Origin, store_arrays
 from tfperf.engines.trial import Status
@@ -69,13 +70,13 @@ class Launcher:
         self._representative = (
             store_arrays(scratch / "representative.npz", representative) if representative is not None else None
         )
-        self._children: set[Child] = set()
+        self._hosts: set[Host] = set()
         self._converter: Child | None = None
         self._cannot_open: TrialError | None = None
         self._converting, self._compiling = threading.Lock(), threading.Lock()
         self.closed = False
         self._quiet: contextlib.ExitStack | None = None
-        self._changing = threading.RLock()  # of the two above, and of the children
+        self._changing = threading.RLock()  # of the two above, and of the hosts
 
     def start(self, plan: Plan) -> tuple[EngineProcess, Loaded]:
         """A process in which the plan is made real.
@@ -97,10 +98,10 @@ class Launcher:
         except Exception as error:  # of the engine's module, which may be another package's
             raise TrialError(Status.REFUSED, f"{plan}: {in_one_line(error)}") from error
         if folder is None and self._graph_only:
-            here = PlanHere(plan, self._servable)
-            return here, here.loaded
-        process = EngineProcess(plan, **self._limits)
-        self._keep(process.child)
+            here = Here()
+            return EngineProcess(plan, here), here.build(plan, self._servable)
+        process = EngineProcess(plan, Child(**self._limits))
+        self._keep(process.host)
         try:
             if folder is None:
                 return process, process.build(self._origin, self._weights, self._servable.signature)
@@ -120,10 +121,7 @@ class Launcher:
 
     def end(self, process: EngineProcess) -> None:
         """End a process."""
-        if isinstance(process, PlanHere):
-            process.close()
-        else:
-            self._end(process.child)
+        self._end(process.host)
 
     @contextlib.contextmanager
     def quiet(self, but: EngineProcess) -> Iterator[None]:
@@ -131,8 +129,8 @@ class Launcher:
         with contextlib.ExitStack() as stack:
             with self._changing:
                 self._quiet = stack
-                for child in self._children - _child_of(but):
-                    stack.enter_context(child.paused())
+                for host in self._hosts - {but.host}:
+                    stack.enter_context(host.paused())
             try:
                 yield
             finally:
@@ -143,9 +141,9 @@ class Launcher:
         """End all processes; whoever waits for one learns that it died."""
         with self._changing:
             self.closed = True
-            children, self._children = self._children, set()
-        for child in children:
-            child.close()
+            hosts, self._hosts = self._hosts, set()
+        for host in hosts:
+            host.close()
 
     def __enter__(self) -> "Launcher":
         """Close at the end of the `with` block."""
@@ -155,14 +153,14 @@ class Launcher:
         """Close."""
         self.close()
 
-    def _keep(self, child: Child) -> None:
+    def _keep(self, host: Host) -> None:
         with self._changing:
             if not self.closed:
-                self._children.add(child)
+                self._hosts.add(host)
                 if self._quiet is not None:
-                    self._quiet.enter_context(child.paused())
+                    self._quiet.enter_context(host.paused())
                 return
-        child.close()  # as the others, by another thread
+        host.close()  # as the others, by another thread
 
     def _converted(self, plan: Plan) -> Path:
         if (known := self.conversions.known(plan)) is not None:
@@ -225,17 +223,13 @@ class Launcher:
             raise
         return child
 
-    def _end(self, child: Child) -> None:
+    def _end(self, host: Host) -> None:
         with self._changing:
-            self._children.discard(child)
-        child.close()
+            self._hosts.discard(host)
+        host.close()
 
 
 def _named(error: TrialError, plan: Plan, doing: str) -> TrialError:
     """The same, with the plan in its words."""
     words = str(error)
     return TrialError(error.status, words if str(plan) in words else f"{plan}, while it was {doing}: {words}")
-
-
-def _child_of(process: EngineProcess) -> set[Child]:
-    return set() if isinstance(process, PlanHere) else {process.child}

@@ -1,4 +1,4 @@
-"""A plan in a process of its own."""
+"""A plan on its host, which is a process of its own as a rule."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.engines.child import DEADLINE, Child, TrialError
+from tfperf.engines.child import TrialError
+from tfperf.engines.host import Host
 from tfperf.engines.plan import Plan
 from tfperf.exports.signature import Signature
 from tfperf.measure.agreement import Agreement
@@ -42,17 +43,11 @@ class Checked(NamedTuple):
 
 
 class EngineProcess:
-    """Runs one plan, in a process that ends with this object's `with` block, whatever happens in either."""
+    """Runs one plan on a host that ends with this object's `with` block, whatever happens in either."""
 
-    def __init__(self, plan: Plan, *, deadline: float = DEADLINE, memory_limit: int | None = None) -> None:
-        """Start the process; nothing is loaded yet.
-
-        Args:
-            deadline: seconds for each answer, after which the process is ended.
-            memory_limit: bytes that it and all it started may use, beyond which it is ended.
-        """
-        self.plan = plan
-        self.child = Child(deadline=deadline, memory_limit=memory_limit)
+    def __init__(self, plan: Plan, host: Host) -> None:
+        """Take a host; nothing is loaded there yet."""
+        self.plan, self.host = plan, host
 
     def load(self, folder: Path, signature: Signature) -> Loaded:
         """Load what was converted for the plan.
@@ -119,11 +114,11 @@ class EngineProcess:
     @property
     def alive(self) -> bool:
         """Whether it can be asked."""
-        return self.child.alive
+        return self.host.alive
 
     def close(self) -> None:
         """End the process and all that it started."""
-        self.child.close()
+        self.host.close()
 
     def __enter__(self) -> Self:
         """Close at the end of the `with` block."""
@@ -135,7 +130,7 @@ class EngineProcess:
 
     def _ask(self, name: str, **arguments: Any) -> Any:
         try:
-            return self.child.ask(name, **arguments)
+            return self.host.ask(name, **arguments)
         except TrialError as error:
             words = str(error)
             raise TrialError(error.status, words if str(self.plan) in words else f"{self.plan}: {words}") from error
@@ -169,9 +164,9 @@ class Work:
         return MemoryPeak.model_validate_json(self._ask("memory"))
 
     @property
-    def child(self) -> Child | None:
-        """The process; None: it is this one."""
-        return getattr(self._process, "child", None)
+    def host(self) -> Host:
+        """Where it is done."""
+        return self._process.host
 
     @property
     def cores_used(self) -> float:

@@ -164,8 +164,8 @@ def measure_in_turns(
     while works:
         try:
             with contextlib.ExitStack() as stack:
-                for child in {work.child for work in works.values() if work.child is not None}:
-                    stack.enter_context(child.taking_turns())
+                for host in {work.host for work in works.values()}:
+                    stack.enter_context(host.taking_turns())
                 found = _compared(_in_turns(works), time_limit, on_progress, which_is_fastest)
         except TrialError:
             for name, work in list(works.items()):
@@ -185,10 +185,7 @@ def measure_in_turns(
 
 def _in_turns(works: Mapping[str, Work]) -> dict[str, InTurns]:
     turns = Turns()
-    return {
-        name: InTurns(work, turns) if (child := work.child) is None else InTurns(work, turns, child.rest, child.wake)
-        for name, work in works.items()
-    }
+    return {name: InTurns(work, turns, work.host.rest, work.host.wake) for name, work in works.items()}
 
 
 def _compared(

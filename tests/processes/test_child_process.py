@@ -1,0 +1,198 @@
+"""A command behind its keeper: it and all that it started end, whatever happens to any of them."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from tfperf.processes import PIPE, ChildProcess, child_process, keeper
+
+DEADLINE = 60
+
+FAMILY = """
+import os, signal, subprocess, sys, time
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+program = "import os, signal, time; os.setsid(); signal.signal(signal.SIGHUP, signal.SIG_IGN); time.sleep(600)"
+other = subprocess.Popen([sys.executable, "-S", "-c", program])
+print(os.getpid(), other.pid, flush=True)
+if "leaves" not in sys.argv:
+    time.sleep(600)
+"""
+"""A program that starts another, in a session of its own."""
+
+OWNER = """
+import os, signal, sys
+from tfperf.processes import PIPE, ChildProcess
+child = ChildProcess([sys.executable, "-S", "-c", *sys.argv[2:]], stdout=PIPE)
+print(child._keeper.pid, *child.stdout.readline().decode().split(), flush=True)
+if sys.argv[1] == "stopped":
+    child.stop()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@contextlib.contextmanager
+def family(*arguments, **settings):
+    """A child with another process below it, and both of them."""
+    with ChildProcess([sys.executable, "-S", "-c", FAMILY, *arguments], stdout=PIPE, **settings) as child:
+        yield child, [psutil.Process(int(word)) for word in child.stdout.readline().split()]
+
+
+def gone(processes):
+    deadline = time.monotonic() + DEADLINE
+    while left := [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]:
+        if time.monotonic() > deadline:
+            for one in left:
+                one.kill()
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("pass", 0), ("raise SystemExit(3)", 3), ("raise SystemExit(137)", 137), ("import os; os.abort()", -6)],
+)
+def test_its_exit_code_is_told_apart_from_a_signal(program, code):
+    with ChildProcess(
+        [sys.executable, "-S", "-c", f"import resource; resource.setrlimit(4, (0, 0)); {program}"]
+    ) as child:
+        assert child.wait(DEADLINE) == code
+        assert child.poll() == code
+
+
+@pytest.mark.parametrize(("program", "error"), [("/no/such", FileNotFoundError), ("/etc", PermissionError)])
+def test_what_cannot_be_started_is_an_error(program, error):
+    with pytest.raises(error) as told:
+        ChildProcess([program])
+    assert told.value.filename == program
+
+
+@pytest.mark.parametrize("arguments", [(), ("deaf",)])
+@pytest.mark.parametrize("grace", [0.0, 0.3])
+@pytest.mark.parametrize("still", [False, True])
+def test_all_of_it_ends_with_the_block(arguments, grace, still):
+    with contextlib.suppress(ZeroDivisionError), family(*arguments, grace=grace) as (child, processes):
+        if still:
+            child.stop()
+        raise ZeroDivisionError
+    assert gone(processes)
+
+
+def test_what_it_leaves_running_ends_with_it():
+    with family("leaves") as (child, processes):
+        assert child.wait(DEADLINE) == 0
+        assert gone(processes)
+
+
+@pytest.mark.parametrize("how", ["running", "stopped"])
+def test_it_ends_when_its_owner_is_killed(how):
+    command = [sys.executable, "-P", "-c", OWNER, how, FAMILY, "deaf"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=DEADLINE, check=False)
+    assert done.returncode == -signal.SIGKILL
+    processes = []
+    for word in done.stdout.split():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(int(word)))
+    assert gone(processes)
+
+
+def test_it_ends_when_its_keeper_is_killed():
+    with family() as (child, processes):
+        os.kill(child._keeper.pid, signal.SIGKILL)
+        assert child.wait(DEADLINE) == -signal.SIGKILL
+        assert gone(processes)
+
+
+def test_it_ends_when_its_keeper_stands_still(monkeypatch):
+    monkeypatch.setattr(child_process, "LAST_RESORT", 0.3)
+    with family() as (child, processes):
+        os.kill(child._keeper.pid, signal.SIGSTOP)
+        child.end()
+        assert gone(processes)
+
+
+def test_it_stands_still_with_all_that_it_started():
+    def states():
+        return {one.status() == psutil.STATUS_STOPPED for one in processes}
+
+    with family() as (child, processes):
+        with child.stopped():
+            assert states() == {True}
+        deadline = time.monotonic() + DEADLINE
+        while states() != {False}:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_an_interrupt_is_that_of_a_terminal():
+    program = (
+        "import time\ntry:\n    print('up', flush=True)\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    exit(5)"
+    )
+    with ChildProcess([sys.executable, "-c", program], stdout=PIPE) as child:
+        assert child.stdout.readline() == b"up\n"
+        child.interrupt()
+        assert child.wait(DEADLINE) == 5
+
+
+def test_several_threads_may_wait_and_one_ends_it():
+    with family() as (child, _):
+        codes = []
+        waiting = [threading.Thread(target=lambda: codes.append(child.wait(DEADLINE))) for _ in range(3)]
+        for thread in waiting:
+            thread.start()
+        child.kill()
+        for thread in waiting:
+            thread.join(DEADLINE)
+        assert codes == [-signal.SIGKILL] * 3
+
+
+def test_a_wait_that_is_too_long_is_an_error_and_ends_nothing():
+    with family() as (child, _):
+        with pytest.raises(TimeoutError, match=r"within 0\.1 s"):
+            child.wait(0.1)
+        assert child.poll() is None
+
+
+def test_a_wait_counts_only_the_time_in_which_this_process_runs(monkeypatch):
+    """A leap of the clock, as after Ctrl-Z and fg, takes a second away and no more."""
+    leaps = iter([0.0, 0.0, 1e6])
+    real = time.monotonic
+    monkeypatch.setattr("tfperf.processes.patience.time.monotonic", lambda: real() + next(leaps, 1e6))
+    with ChildProcess([sys.executable, "-S", "-c", "import time; time.sleep(0.5)"]) as child:
+        assert child.wait(20) == 0
+
+
+def test_memory_is_that_of_the_whole_family():
+    with family() as (child, processes):
+        assert child.memory(whole=False) == pytest.approx(processes[0].memory_info().rss, rel=0.5)
+        assert child.memory() > child.memory(whole=False) + 2**20
+
+
+def test_its_pipes_close_when_it_closes_them():
+    program = "import os, time; os.close(1); time.sleep(600)"
+    with ChildProcess([sys.executable, "-S", "-c", program], stdout=PIPE) as child:
+        assert child.stdout.read() == b""
+        assert child.poll() is None
+
+
+def test_it_takes_sigint_where_this_process_ignores_it():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        program = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+        with ChildProcess([sys.executable, "-c", program], stdout=PIPE) as child:
+            assert child.stdout.read() == b"True\n"
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_keeper_needs_little_of_the_standard_library():
+    code = f"import sys, runpy; runpy.run_path({keeper.__file__!r}); sys.exit('subprocess' in sys.modules)"
+    assert subprocess.run([sys.executable, "-I", "-S", "-c", code], timeout=DEADLINE, check=False).returncode == 0
