@@ -88,7 +88,7 @@ def frozen_by_hand(_: Any, folder: Path, __: Runner) -> Call:
     definition = tf.compat.v1.GraphDef.FromString((folder / "graph.pb").read_bytes())
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(definition, name="")
-    tensors = json.loads((folder / "tensors.json").read_text())
+    tensors = json.loads((folder / "tensors.json").read_text(encoding="utf-8"))
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
     config.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
     session = tf.compat.v1.Session(config=config, graph=graph)
@@ -175,7 +175,9 @@ def convert_all(names: list[str], file: Path) -> None:
     servable = open_model(NET, seed=SEED)
     conversions = Conversions(servable, conversions_folder())
     folders = {name: str(conversions.folder(plan_for(name))) for name in names if find_engine(name).format}
-    file.write_text(json.dumps({"signature": servable.signature.model_dump_json(), "folders": folders}))
+    file.write_text(
+        json.dumps({"signature": servable.signature.model_dump_json(), "folders": folders}), encoding="utf-8"
+    )
 
 
 def measure_one(name: str, converted: dict[str, Any], file: Path, time_limit: float) -> None:
@@ -218,7 +220,7 @@ def main(
         converted, found = Path(scratch, "converted.json"), Path(scratch, "found.json")
         in_own_process(convert_all, here, converted)
         for name in here:
-            in_own_process(measure_one, name, json.loads(converted.read_text()), found, time_limit)
+            in_own_process(measure_one, name, json.loads(converted.read_text(encoding="utf-8")), found, time_limit)
             comparisons += read_result(found).comparisons
             console.print(told(name, comparisons[-1]), markup=False)
     if json_path:

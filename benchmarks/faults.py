@@ -40,7 +40,7 @@ MARK = "TFPERF_FAULTS"
 PROMISED = 15.0  # seconds from a death or a signal until all of a launch is gone
 TOLD = 10.0  # seconds until a missing network is told of
 DEADLINE = 600.0
-NOBODY = 65534
+LOOPBACK = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 QUICK_SHARE = 0.1
 
 console = Console(highlight=False)
@@ -48,6 +48,10 @@ console = Console(highlight=False)
 
 class LostError(Exception):
     """What was lost in a try, in words."""
+
+
+class NoPortError(LostError):
+    """Nobody listens."""
 
 
 class Row(NamedTuple):
@@ -91,6 +95,16 @@ if sys.argv[1] == "deaf":
 print("up", os.environ["HOROVOD_RANK"], os.getpid(), flush=True)
 time.sleep(600)
 """
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Find the processes that inherited a mark and run."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 class Launch:
@@ -138,12 +152,7 @@ class Launch:
 
     def left(self) -> list[psutil.Process]:
         """Find all processes of it."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        return marked(self.mark)
 
     def __enter__(self) -> "Launch":
         """End everything with the block."""
@@ -242,6 +251,22 @@ time.sleep(600)
 """
 
 
+ELASTIC_RANK = """
+import os, time
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+import horovod.tensorflow as hvd
+import tensorflow as tf
+hvd.init()
+
+@hvd.elastic.run
+def train(state):
+    print("up", hvd.rank(), os.getpid(), flush=True)
+    time.sleep(600)
+
+train(hvd.elastic.TensorFlowState(variables=[tf.Variable(1.0)], step=0))
+"""
+
+
 def ports_of(processes: Sequence[psutil.Process]) -> dict[int, str]:
     """Find the TCP ports at which these listen: port -> address."""
     found = {}
@@ -258,16 +283,60 @@ def knocked(_: random.Random, folder: Path) -> None:
     """None answers, none is beyond loopback."""
     with Launch(folder, program=HOROVOD_RANK) as launch:
         launch.ranks()
-        ports = ports_of(launch.left())
-        if not ports:
-            raise LostError("no port was found to knock at")
-        if beyond := [ip for ip in ports.values() if ip not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")]:
-            raise LostError(f"it listens at {beyond[0]}")
-        done = run([sys.executable, "-c", KNOCK, *map(str, ports)], deadline=60)
-        if answered := [line for line in done.output.splitlines() if not line.endswith(("b''", 'b""'))]:
-            raise LostError(f"a port answers another user: {answered[0]}")
-        if done.code:
-            raise LostError(f"nobody could knock: {done.errors[-200:]}")
+        knock(launch.left())
+
+
+@fault("strangers", "another user connects to every port of an elastic launch", 3, wants="root")
+def knocked_elastic(_: random.Random, folder: Path) -> None:
+    """None answers, none is beyond loopback, for a script that knows Horovod alone."""
+    hosts = folder / "hosts.sh"
+    hosts.write_text("#!/bin/sh\necho localhost:2\n", encoding="utf-8")
+    hosts.chmod(0o755)
+    options = ("--min-np", "1", "--max-np", "2", "--host-discovery-script", str(hosts))
+    with Launch(folder, "", *options, program=ELASTIC_RANK) as launch:
+        launch.ranks()
+        knock(launch.left())
+
+
+@fault("strangers", "another user connects to every port of the recipe on Spark", 1, wants="java")
+def knocked_spark(_: random.Random, folder: Path) -> None:
+    """What listens does so in a network of its own, which no other user can enter; elsewhere none answers."""
+    mark, apart = uuid.uuid4().hex, set[int]()
+    command, environment = [*TFPERF, "run", "mnist_spark", "--quick"], os.environ | {MARK: mark}
+    with ChildProcess(command, environment=environment, folder=folder, grace=10.0) as child:
+        while child.poll() is None:
+            processes = marked(mark)
+            apart |= {one.pid for one in processes if in_other_network(one)}
+            with contextlib.suppress(NoPortError):
+                knock([one for one in processes if one.pid not in apart])
+            time.sleep(2)
+        if child.wait():
+            raise LostError("the recipe failed")
+    if not apart:
+        raise LostError("no process had a network of its own")
+
+
+def in_other_network(process: psutil.Process) -> bool:
+    """Whether a process has a network of its own."""
+    try:
+        return Path(f"/proc/{process.pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+    except OSError:
+        return True  # it has ended
+
+
+def knock(processes: Sequence[psutil.Process]) -> int:
+    """Have another user connect to every port at which processes listen; their number."""
+    ports = ports_of(processes)
+    if not ports:
+        raise NoPortError("no port was found to knock at")
+    if beyond := [ip for ip in ports.values() if ip not in LOOPBACK]:
+        raise LostError(f"it listens at {beyond[0]}")
+    done = run([sys.executable, "-c", KNOCK, *map(str, ports)], deadline=60)
+    if answered := [line for line in done.output.splitlines() if not line.endswith(("b''", 'b""'))]:
+        raise LostError(f"a port answers another user: {answered[0]}")
+    if done.code:
+        raise LostError(f"nobody could knock: {done.errors[-200:]}")
+    return len(ports)
 
 
 @fault("strangers", "a secret in the environment, and ssh", 3)
@@ -492,24 +561,21 @@ def files_damaged(chance: random.Random, folder: Path) -> None:
             raise LostError(f"{len(bad)} of {kind}: {bad[0].ended}: {bad[0].words.strip().splitlines()[-1:]}")
 
 
-HOSTILE = "\x1b]0;owned\x07\x1b[31m\u202e<script>document.title='owned'</script>[red]"
+HOSTILE = "\x1b]0;owned\x07\x1b[31m\u202e<img src=x onerror=document.title='owned'>[red]"
 
 
-@fault("files", "a net has a hostile name; its report is opened in a browser", 1, wants="chromium")
+@fault("files", "a file has a hostile name; its report is opened in a browser", 1, wants="chromium")
 def hostile_name(_: random.Random, folder: Path) -> None:
     """No control character reaches the terminal, no script runs in the page."""
-    (folder / "hostile.py").write_text(
-        f"import keras\nNAME = {HOSTILE!r}\n"
-        "def build():\n    net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])\n"
-        "    net.name = net._name = NAME\n    return net\n",
-        encoding="utf-8",
-    )
-    page, result = folder / "page.html", folder / "result.json"
+    net, page, result = folder / f"{HOSTILE}.keras", folder / "page.html", folder / "result.json"
+    run([sys.executable, "-c", "import sys, tfperf; tfperf.get_net('mlp').save(sys.argv[1])", net], deadline=60)
     commands = [
-        [*TFPERF, "tune", "hostile.py:build", "--engine", "frozen", "--time-limit", "5", "--json", str(result)],
+        [*TFPERF, "tune", net.name, "--engine", "frozen", "--time-limit", "5", "--json", str(result)],
         [*TFPERF, "report", str(result), "--output", str(page)],
-        [*TFPERF, "explain", "hostile.py:build"],
-        [*TFPERF, "export", "hostile.py:build", str(folder / "exports")],
+        [*TFPERF, "explain", net.name],
+        [*TFPERF, "export", net.name, str(folder / "exports")],
+        [*TFPERF, "scale", f"no{net.name}"],
+        [*TFPERF, "verify", net.name],
     ]
     for command in commands:
         done = run(command, deadline=300, folder=folder)
@@ -519,7 +585,7 @@ def hostile_name(_: random.Random, folder: Path) -> None:
     if page.exists():
         browser = shutil.which("chromium") or shutil.which("chromium-browser") or "chromium"
         done = run([browser, "--headless", "--no-sandbox", "--dump-dom", f"file://{page}"], deadline=120)
-        if "<title>owned" in done.output or "<script>document" in done.output:
+        if "<title>owned" in done.output or "<img src=" in done.output:
             raise LostError("the page runs the name as a script")
     else:
         raise LostError("there is no page")
@@ -548,6 +614,8 @@ def why_not(one: Fault) -> str:
     """Say why a fault cannot be tried here, or nothing."""
     if one.wants == "root" and os.geteuid() != 0:
         return "needs root"
+    if one.wants == "java" and not shutil.which("java"):
+        return "needs Java"
     if one.wants == "chromium" and not (shutil.which("chromium") or shutil.which("chromium-browser")):
         return "needs chromium"
     return ""

@@ -241,7 +241,7 @@ def measure_transport(path: Path) -> None:
             seconds.append(time.perf_counter() - start)
         medians[name] = float(np.median(seconds))
     if hvd.rank() == 0:
-        path.write_text(json.dumps(medians))
+        path.write_text(json.dumps(medians), encoding="utf-8")
 
 
 PARTS: dict[str, Callable[[Measure], Found | None]] = {"costs": measure_costs, "scaling": measure_scaling}
@@ -435,7 +435,9 @@ def main(
         for number in range(ROUNDS):
             for transport, options in TRANSPORTS.items():
                 console.print(f"{transport}: launch {number + 1} of {ROUNDS}")
-                launched = launch_ranks(TRANSPORT, options=options, read=lambda path: json.loads(path.read_text()))
+                launched = launch_ranks(
+                    TRANSPORT, options=options, read=lambda path: json.loads(path.read_text(encoding="utf-8"))
+                )
                 found[transport].append(launched)
         show_transports(found)
         return

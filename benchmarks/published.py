@@ -79,7 +79,9 @@ def layers_of(net: str) -> tuple[Layer, ...]:
     """A net's layers, first to last."""
     if net in BERT:
         return bert(*BERT[net])
-    return tuple(Layer(tuple(reversed(sizes)), work) for work, sizes in json.loads(NETS.read_text())[net])
+    return tuple(
+        Layer(tuple(reversed(sizes)), work) for work, sizes in json.loads(NETS.read_text(encoding="utf-8"))[net]
+    )
 
 
 BERT = {"bert_base": (768, 12), "bert_large": (1024, 24)}

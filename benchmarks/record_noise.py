@@ -81,7 +81,7 @@ def main() -> None:
             for burner in burners:
                 burner.kill()
                 burner.wait()
-    (arguments.folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (arguments.folder / "facts.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def record(folder: Path, workload: str, label: str) -> None:

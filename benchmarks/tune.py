@@ -97,7 +97,9 @@ def search(
     again: Annotated[bool, typer.Option(help="Tune anew where the file has what every plan took.")] = False,
 ) -> None:
     """Compare the search with trying every plan."""
-    figures: dict[str, Any] = json.loads(json_path.read_text()) if json_path and json_path.exists() else {}
+    figures: dict[str, Any] = (
+        json.loads(json_path.read_text(encoding="utf-8")) if json_path and json_path.exists() else {}
+    )
     for name in [net] if net else NETS:
         key = f"{name} {tolerance:g}" + (f" without {without}" if without else "")
         if again or key not in figures:
@@ -235,7 +237,9 @@ def speed(
     json_path: Annotated[Path | None, typer.Option("--json", help="Keep the figures; go on with them.")] = None,
 ) -> None:
     """Tune the nets with limits on their speed-up over what users have: batch 1, threads as tune likes."""
-    figures: dict[str, Any] = json.loads(json_path.read_text()) if json_path and json_path.exists() else {}
+    figures: dict[str, Any] = (
+        json.loads(json_path.read_text(encoding="utf-8")) if json_path and json_path.exists() else {}
+    )
     for name in [net] if net else SPEED_UPS:
         for tolerance, wanted in SPEED_UPS[name].items():
             key = f"{name} {tolerance:g}"
