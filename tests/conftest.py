@@ -1,6 +1,7 @@
 """Fixtures that tests of several rooms use."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,54 @@ def pytest_configure():
 def own_search_path(monkeypatch):
     """Opening a model puts its folder in front of all modules, where its files would hide those of later tests."""
     monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+class SmallDisk:
+    """A disk of 1 MiB and 100 files, which can be made as full as a test wants."""
+
+    PAGE = os.sysconf("SC_PAGE_SIZE")
+
+    def __init__(self, root):
+        self.root = root
+        self._fill = root / ".fill"
+
+    def leave(self, pages=None, files=None):
+        """Fill it up to so many pages and files; None: they do not matter."""
+        shutil.rmtree(self._fill, ignore_errors=True)
+        self._fill.mkdir()
+        with (self._fill / "pages").open("wb") as file:
+            free = os.statvfs(self.root).f_bavail - pages if pages is not None else 0
+            if free > 0:
+                os.posix_fallocate(file.fileno(), 0, free * self.PAGE)
+        if files is not None:
+            for number in range(os.statvfs(self.root).f_ffree - files):
+                (self._fill / str(number)).touch()
+
+    def fuller_to_emptier(self, step=1):
+        """Have it full at every moment of what is written to it, and in the end not full any more."""
+        for files in range(12):
+            self.leave(files=files)
+            yield f"{files} files left"
+        for pages in range(0, 100, step):
+            self.leave(pages=pages)
+            yield f"{pages} pages left"
+        self.leave()
+        yield None
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A `SmallDisk`; skipped where none can be mounted."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=1m,nr_inodes=100,mode=0700", "tmpfs", str(root)]
+    mounted = shutil.which("mount") and subprocess.run(["mount", *options], capture_output=True, timeout=60)
+    if not mounted or mounted.returncode:
+        pytest.skip("a small disk cannot be mounted here; needs root")
+    try:
+        yield SmallDisk(root)
+    finally:
+        subprocess.run(["umount", "--lazy", str(root)], check=True, capture_output=True, timeout=60)
 
 
 @pytest.fixture(scope="session")

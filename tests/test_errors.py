@@ -6,13 +6,13 @@ import re
 import pytest
 
 from tfperf import errors
-from tfperf.errors import shortened
+from tfperf.errors import escape_unprintable, shortened
 
 NAMES = sorted(name for name, value in vars(errors).items() if inspect.isclass(value))
 
 
 def test_all_is_what_there_is() -> None:
-    assert {*NAMES, "in_one_line", "shortened"} == set(errors.__all__)
+    assert {*NAMES, "escape_unprintable", "in_one_line", "shortened"} == set(errors.__all__)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -52,3 +52,26 @@ def test_the_end_of_a_message_is_kept_in_whole_words():
 def test_one_endless_word_is_cut():
     assert shortened("x" * 1000, most=10) == "x" * 10
     assert shortened("") == ""
+
+
+@pytest.mark.parametrize(
+    ("letter", "words"),
+    [
+        ("\x1b", "\\x1b"),
+        ("\x07", "\\x07"),
+        ("\x9b", "\\x9b"),  # C1: the same as ESC [
+        ("\u202e", "\\u202e"),
+        ("\u2066", "\\u2066"),
+        ("\u200f", "\\u200f"),
+        ("\u2028", "\\u2028"),
+        ("\n", "\\n"),
+        ("\udc80", "\\udc80"),  # of a file's name that is no UTF-8
+        ("é", "é"),
+        ("漢", "漢"),
+        ("[red]", "[red]"),
+    ],
+)
+def test_no_terminal_takes_a_text_for_a_command(letter: str, words: str) -> None:
+    assert escape_unprintable(f"a{letter}b") == f"a{words}b"
+    assert shortened(f"a{letter}b").replace(" ", "") in (f"a{words}b", "ab")
+    assert shortened(f"a{letter}b").isprintable()

@@ -1,13 +1,16 @@
 """Files and folders are written whole or not at all."""
 
+import errno
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
 
 import pytest
 
-from tfperf.files import why_not_writable, writing_folder_whole, writing_whole
+from tfperf import files
+from tfperf.files import remove_parts, why_not_writable, writing_folder_once, writing_folder_whole, writing_whole
 
 
 def fail_after(done: object, error: BaseException) -> None:
@@ -126,6 +129,79 @@ def test_a_folder_appears_whole_and_replaces_the_old(tmp_path: Path) -> None:
         assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.fixture(params=["in one step", "in two"])
+def replacing(request, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders change places in one step, or, as where the file system cannot, in two."""
+    if request.param == "in two":
+        monkeypatch.setattr(files, "_exchange", lambda *_: False)
+
+
+def test_a_folder_is_replaced_where_the_system_can_and_where_it_cannot(tmp_path: Path, replacing: None) -> None:
+    path = tmp_path / "net"
+    for content in ("one", "two"):
+        with writing_folder_whole(path) as folder:
+            fill(folder, content)
+        assert (path / "deep" / "a.txt").read_text() == content
+        assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_reader_never_sees_neither_the_old_folder_nor_the_new(tmp_path: Path) -> None:
+    path = tmp_path / "net"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    if not files._exchange(tmp_path / "a", tmp_path / "b"):
+        pytest.skip("this system or file system cannot exchange two folders in one step")
+    with writing_folder_whole(path) as folder:
+        fill(folder, "old")
+    missed, done = [], threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            if not path.is_dir():
+                missed.append(path)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(100):
+            with writing_folder_whole(path) as folder:
+                (folder / "a.txt").write_text("new")
+    finally:
+        done.set()
+        reader.join()
+    assert missed == []
+
+
+def test_a_folder_whose_content_does_not_reach_the_disk_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems say only then that the disk is full."""
+    fsync = os.fsync
+
+    def fail_for_files(descriptor: int) -> None:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail_for_files)
+    for writing in (writing_folder_whole, writing_folder_once):
+        with pytest.raises(OSError, match="No space"), writing(tmp_path / "net") as folder:
+            fill(folder, "new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_that_make_the_same_the_first_stays(tmp_path: Path) -> None:
+    path = tmp_path / "net"
+    with writing_folder_once(path) as slow:
+        with writing_folder_once(path) as quick:
+            fill(quick, "first")
+        before = path.stat().st_ino
+        fill(slow, "second")
+    assert (path / "deep" / "a.txt").read_text() == "first"
+    assert (path.stat().st_ino, stat.S_IMODE(path.stat().st_mode)) == (before, 0o700)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_an_error_leaves_the_old_folder(tmp_path: Path) -> None:
     path = tmp_path / "net"
     with writing_folder_whole(path) as folder:
@@ -144,6 +220,7 @@ def test_a_rename_that_fails_does_not_lose_the_old_folder(
     with writing_folder_whole(path) as folder:
         fill(folder, "old")
     rename = Path.rename
+    monkeypatch.setattr(files, "_exchange", lambda *_: False)
 
     def fail_for_the_new(self: Path, target: Path) -> Path:
         if self.name == "new":
@@ -162,6 +239,102 @@ def test_a_file_is_not_replaced_by_a_folder(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="net"), writing_folder_whole(path) as folder:
         fill(folder, "new")
     assert path.read_text() == "someone's work"
+
+
+# ---------------------------------------------------------------- what was left half written
+
+
+def test_what_is_being_written_is_no_left_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "GRACE", -1.0)
+    (tmp_path / ".a.bin.12345678.part").touch()
+    (tmp_path / ".net.12345678.part" / "new").mkdir(parents=True)
+    (tmp_path / ".lost.12345678.part" / "old").mkdir(parents=True)  # the only copy, of a replacement that was killed
+    (tmp_path / "mine.part").touch()
+    (tmp_path / ".link.part").symlink_to(tmp_path / "mine.part")
+    with writing_whole(tmp_path / "a.bin") as file, writing_folder_whole(tmp_path / "net") as folder:
+        file.write(b"new")
+        fill(folder, "new")
+        remove_parts(tmp_path)
+    left = {".lost.12345678.part", ".link.part", "mine.part"}
+    assert {path.name for path in tmp_path.iterdir()} == {"a.bin", "net", *left}
+
+
+def test_a_part_that_was_just_made_stays(tmp_path: Path) -> None:
+    (tmp_path / ".a.bin.12345678.part").touch()
+    remove_parts(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+# ---------------------------------------------------------------- a full disk
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_a_disk_that_is_full_at_any_moment_leaves_the_old_folder(small_disk, in_one_step: bool, monkeypatch) -> None:
+    if not in_one_step:
+        monkeypatch.setattr(files, "_exchange", lambda *_: False)
+    home = small_disk.root / "home"
+    home.mkdir()
+    with writing_folder_whole(home / "net") as folder:
+        fill(folder, "old")
+    failed = 0
+    for full in small_disk.fuller_to_emptier():
+        try:
+            with writing_folder_whole(home / "net") as folder:
+                fill(folder, "new" * 5000)
+        except OSError as error:
+            failed, told = failed + 1, error
+            assert told.errno == errno.ENOSPC, full
+            assert content(home) == {"net/deep/a.txt": "old"}, full
+        else:
+            assert content(home) == {"net/deep/a.txt": "new" * 5000}, full
+            small_disk.leave()
+            with writing_folder_whole(home / "net") as folder:
+                fill(folder, "old")
+        assert [path.name for path in home.iterdir()] == ["net"], full
+    assert failed > 4
+
+
+@pytest.mark.parametrize("writing", [writing_folder_once, writing_folder_whole])
+def test_a_disk_that_is_full_at_any_moment_leaves_no_new_folder(small_disk, writing) -> None:
+    home = small_disk.root / "home"
+    home.mkdir()
+    failed = 0
+    for full in small_disk.fuller_to_emptier():
+        try:
+            with writing(home / "net") as folder:
+                fill(folder, "new" * 5000)
+        except OSError:
+            failed += 1
+            assert list(home.iterdir()) == [], full
+        else:
+            assert content(home) == {"net/deep/a.txt": "new" * 5000}, full
+            shutil.rmtree(home / "net")
+    assert failed > 4
+
+
+def test_a_disk_that_is_full_at_any_moment_leaves_the_old_file(small_disk) -> None:
+    home = small_disk.root / "home"
+    home.mkdir()
+    (home / "a.txt").write_text("old")
+    failed = 0
+    for full in small_disk.fuller_to_emptier():
+        try:
+            with writing_whole(home / "a.txt") as file:
+                for _ in range(50):
+                    file.write(b"new" * 100)
+        except OSError as error:
+            failed, told = failed + 1, error
+            assert told.errno == errno.ENOSPC, full
+            assert content(home) == {"a.txt": "old"}, full
+        else:
+            assert content(home) == {"a.txt": "new" * 5000}, full
+            small_disk.leave()
+            (home / "a.txt").write_text("old")
+    assert failed > 4
 
 
 # ---------------------------------------------------------------- before the work

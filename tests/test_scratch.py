@@ -61,3 +61,45 @@ def test_what_a_killed_process_left_goes_and_what_others_hold_stays(another, pla
     with scratch_folder("tfperf-test-"):
         assert not held.exists()
     assert [left.name for left in place.iterdir()] == ["tfperf-test-of-somebody-else"]
+
+
+@pytest.fixture
+def left(place, monkeypatch):
+    """A function that makes a folder as a killed process leaves it, long ago."""
+    monkeypatch.setattr(scratch, "GRACE", -1.0)
+
+    def left(name):
+        folder = place / f"tfperf-test-{name}"
+        folder.mkdir(mode=0o700)
+        (folder / scratch.LOCK).touch()
+        return folder
+
+    return left
+
+
+def test_neither_locks_nor_folders_that_are_links_are_followed(left, place) -> None:
+    left("plain")
+    linked, victim = left("linked"), place / "victim"
+    (linked / scratch.LOCK).unlink()
+    victim.touch()
+    (linked / scratch.LOCK).symlink_to(victim)
+    elsewhere = left("elsewhere").rename(place / "elsewhere")
+    (place / "tfperf-test-link").symlink_to(elsewhere)
+    pipe = left("pipe")
+    (pipe / scratch.LOCK).unlink()
+    os.mkfifo(pipe / scratch.LOCK)
+    with scratch_folder("tfperf-test-") as own:
+        assert {path.name for path in place.iterdir()} - {own.name} == {
+            "tfperf-test-linked", "victim", "elsewhere", "tfperf-test-link", "tfperf-test-pipe",
+        }  # fmt: skip
+        assert (elsewhere / scratch.LOCK).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_what_belongs_to_others_stays(left) -> None:
+    folder, lock = left("folder"), left("lock") / scratch.LOCK
+    for path in (folder, lock):
+        os.chown(path, 54321, -1)
+    with scratch_folder("tfperf-test-"):
+        assert folder.exists()
+        assert lock.exists()

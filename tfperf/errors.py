@@ -3,6 +3,7 @@
 ::
 
     TfperfError                 the message is one line: what was expected, what came, what to do
+    ├── CacheError              there is no place for the cache, or others could change what is loaded from it
     ├── DataError               a data set is missing, corrupt or out of reach
     ├── MeasurementError        a measurement cannot be made, or cannot answer what was asked of it
     ├── ResultFileError         a result file cannot be read or written
@@ -20,6 +21,7 @@ The command line turns each of these into one line and exit code 2.
 import re
 
 __all__ = [
+    "CacheError",
     "DataError",
     "EngineError",
     "ExportError",
@@ -30,6 +32,7 @@ __all__ = [
     "ResultFileError",
     "SearchError",
     "TfperfError",
+    "escape_unprintable",
     "in_one_line",
     "shortened",
 ]
@@ -49,6 +52,10 @@ _ESCAPE_CODE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 class TfperfError(Exception):
     """Base of every error that tfperf raises on purpose."""
+
+
+class CacheError(TfperfError):
+    """There is no place for the cache, or others could change what is loaded from it."""
 
 
 class DataError(TfperfError):
@@ -93,14 +100,14 @@ def in_one_line(error: BaseException) -> str:
 
 
 def shortened(message: object, most: int = MOST_LETTERS, *, keep_end: bool = False) -> str:
-    """Give another library's message in one line of whole words, without the codes that colour a terminal.
+    """Give another library's message in one line of whole words, without what a terminal takes for a command.
 
     Args:
         message: an error, or its text.
         most: letters that are kept, at most.
         keep_end: whether the end is kept, where a library puts the cause last; else the beginning.
     """
-    words = _ESCAPE_CODE.sub("", str(message)).split()
+    words = [escape_unprintable(word) for word in _ESCAPE_CODE.sub("", str(message)).split()]
     if keep_end:
         words.reverse()
     kept: list[str] = []
@@ -110,3 +117,8 @@ def shortened(message: object, most: int = MOST_LETTERS, *, keep_end: bool = Fal
             break
         kept.append(word)
     return " ".join(reversed(kept) if keep_end else kept)
+
+
+def escape_unprintable(text: object) -> str:
+    """The text in one line that no terminal takes for a command: other characters as Python escapes them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text))

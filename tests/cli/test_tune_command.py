@@ -131,6 +131,22 @@ def test_elsewhere_than_on_a_terminal_all_is_json(started, planted, tmp_path, ke
     assert journals(kept) == {}
 
 
+def test_a_result_that_cannot_be_written_is_told_and_kept(started, tmp_path):
+    place = tmp_path / "results" / "tune_dense.json"
+    place.mkdir(parents=True)
+    options = ["--engine", "honest,light"]
+    code, lines, err = ended(started(*options))
+    assert code == 2
+    assert lines[-1]["winner"] == "honest, 1 thread, batch 1"
+    assert lines[-1]["files"] == []
+    assert len(err.splitlines()) == 1
+    assert "tune_dense.json: Is a directory; what the search found is kept" in err
+    place.rmdir()
+    code, lines, err = ended(started(*options))
+    assert (code, err, trials_of(lines)) == (0, "", [])
+    assert lines[-1]["files"] == ["results/tune_dense.json"]
+
+
 def test_a_search_that_was_killed_goes_on_where_it_was(started, planted, kept, tmp_path):
     names = ("equal", "honest", "light", "reads", "slower", "wrong")
     options = ["--engine", ",".join(names), "--tolerance", "2e-4", "--json", "r.json"]
@@ -285,6 +301,8 @@ LABELLED = ["--inputs", "{wrong}/in.npz", "--accuracy-drop", "1%", "--labels"]
         (["{code}", "--precision", "float64"], "Received: float64"),
         (["{code}", "--transform", "prune"], "Received: prune"),
         (["{code}", "--batch", "0"], "--batch"),
+        (["{code}", "--batch", "9" * 5000], "expected --batch to be whole numbers"),
+        (["{code}", "--batch", "1:" + "9" * 5000], "expected --batch as 1,8,32"),
         (["{code}", "--batch", "1:"], "expected --batch as 1,8,32 or 1:256. Received: 1:"),
         (["{code}", "--batch", "1,8"], "expected one batch size for the latency of a call"),
         (["{code}", "--threads", "0"], "--threads"),
@@ -303,6 +321,9 @@ LABELLED = ["--inputs", "{wrong}/in.npz", "--accuracy-drop", "1%", "--labels"]
         (["{code}", "--export", "{wrong}/text.npz/d"], "--export: cannot write"),
         (["{code}", "--json", "{wrong}"], "--json: expected a file"),
         (["{code}", "--json", "{wrong}/text.npz/r.json"], "--json: cannot write"),
+        (["{code}", "--json", "n" * 240], "--json: expected a file name of at most 230 bytes"),
+        (["{code}", "--json", "n" * 300 + "/r.json"], "File name too long"),
+        (["{code}", "--export", "n" * 300], "File name too long"),
         (["{code}", "--inputs", "{wrong}/none.npz"], "cannot be read"),
         (["{code}", "--inputs", "{wrong}/text.npz"], "text.npz"),
         (["{code}", "--inputs", "{wrong}/name.npz"], "Found: z"),

@@ -8,6 +8,7 @@ import pytest
 
 from tfperf.data.expected import FASHION_MNIST, MNIST
 from tfperf.data.places import download_place, keras_folders, places
+from tfperf.errors import CacheError
 
 
 @pytest.fixture
@@ -28,6 +29,16 @@ def test_keras_cache_that_cannot_be_written_has_keras_s_fallback(home, monkeypat
     (home / "file").touch()
     monkeypatch.setenv("KERAS_HOME", str(home / "file/keras"))
     assert keras_folders() == [home / "file/keras/datasets", Path("/tmp/.keras/datasets")]
+
+
+def test_without_a_home_other_places_are_looked_at_all_the_same(home, monkeypatch):
+    for module in ("caching", "data.places"):
+        monkeypatch.setattr(f"tfperf.{module}.home_folder", lambda: None)
+    assert keras_folders() == [Path("/tmp/.keras/datasets")]
+    labels = ["Keras cache", "Debian package dataset-fashion-mnist"]
+    assert [place.label for place in places(FASHION_MNIST)] == labels
+    with pytest.raises(CacheError, match="set TFPERF_CACHE"):
+        download_place(FASHION_MNIST)
 
 
 def test_keras_itself_looks_there(home):

@@ -82,7 +82,7 @@ def test_tensorflow_is_tried_while_the_rest_is_looked_at(quick, monkeypatch, tri
     monkeypatch.setattr(examination.data, "look", look)
     with pytest.raises(KeyboardInterrupt):
         examine(trial=trial)
-    assert trial._process.returncode == -9
+    assert trial._process.poll() == -9
 
 
 def test_importing_the_room_loads_the_standard_library_alone():

@@ -27,6 +27,7 @@ def test_this_machine_is_looked_at_for_a_second_while_tensorflow_loads():
     assert slept == [machine.WATCH_S]
     assert [finding.subject for finding in findings] == [
         "cores", "memory", "load", "steal", "frequency governor", "disk for results", "disk for data sets",
+        "cache",
     ]  # fmt: skip
     assert {finding.state for finding in findings} <= {State.OK, State.NOTE}
 
@@ -84,6 +85,42 @@ def test_a_folder_that_may_not_be_written_is_noted(monkeypatch, tmp_path):
     finding = machine._disk("disk", tmp_path / "[bold]")
     assert finding.state is State.NOTE
     assert "may not be written" in finding.found
+
+
+# ---------------------------------------------------------------- the cache
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("TFPERF_CACHE_GIB", raising=False)
+    return tmp_path / "cache"
+
+
+def test_the_size_of_the_cache_is_told_and_nothing_is_made(cache, monkeypatch):
+    assert machine._cache(cache) == machine.Finding(
+        "cache", State.OK, f"0 B of at most 8 GiB (TFPERF_CACHE_GIB) in {cache}"
+    )
+    assert not cache.exists()
+    (cache / "engines" / "a").mkdir(parents=True, mode=0o755)
+    (cache / "engines" / "a" / "file").write_bytes(b"x" * 2048)
+    assert machine._cache(cache).found.startswith("2 KiB of at most 8 GiB")
+    monkeypatch.setenv("TFPERF_CACHE_GIB", "0")
+    finding = machine._cache(cache)
+    assert (finding.state, "the next net is converted" in finding.found) == (State.NOTE, True)
+
+
+def test_a_cache_that_others_may_write_and_a_bound_that_is_no_number_are_noted(cache, monkeypatch):
+    (cache / "engines").mkdir(parents=True)
+    cache.chmod(0o755)
+    (cache / "engines").chmod(0o777)
+    finding = machine._cache(cache)
+    assert finding.state is State.NOTE
+    assert f"chmod -R go-w {cache}" in finding.found
+    monkeypatch.setenv("TFPERF_CACHE_GIB", "much")
+    findings = {finding.subject: finding for finding in machine.look(lambda _: None)}
+    assert findings["cache"].state is State.NOTE
+    assert "TFPERF_CACHE_GIB" in findings["cache"].found
 
 
 # ---------------------------------------------------------------- control groups

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import os
 import re
+import stat
 import subprocess
 import sys
 
@@ -254,7 +255,13 @@ def test_conversions_are_kept_in_the_cache_unless_told_otherwise(servable_of, tm
     monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
     assert conversions_folder() == tmp_path / "engines"
     build(servable_of("two"), Plan(engine="frozen")).close()
-    assert [path.name.split("-")[0] for path in (tmp_path / "engines").iterdir()] == ["frozen"]
+    (folder,) = (tmp_path / "engines").iterdir()
+    assert folder.name.startswith("frozen-")
+    assert stat.S_IMODE((tmp_path / "engines").stat().st_mode) == 0o700
+    monkeypatch.setenv("TFPERF_CACHE_GIB", "0")
+    assert conversions_folder().exists()
+    os.utime(folder, (0, 0))
+    assert list(conversions_folder().iterdir()) == []
 
 
 def test_a_tensorflow_that_has_started_keeps_its_threads(tmp_path):

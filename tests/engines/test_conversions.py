@@ -317,10 +317,10 @@ def test_a_disk_that_is_full_at_any_moment_is_one_line_and_leaves_nothing(engine
         try:
             folder = Conversions(servable, cache).folder(Plan(engine=engine))
         except OSError as error:
-            failed += 1
-            assert error.errno == errno.ENOSPC, full
-            assert str(error).startswith(f"[Errno 28] No space left on device: '{small_disk.root}/"), full
-            assert len(str(error).splitlines()) == 1
+            failed, told = failed + 1, error
+            assert told.errno == errno.ENOSPC, full
+            assert str(told).startswith(f"[Errno 28] No space left on device: '{small_disk.root}/"), full
+            assert len(str(told).splitlines()) == 1
             assert not cache.exists() or list(cache.iterdir()) == [], full
         else:
             assert sorted(cache.iterdir()) == [folder], full

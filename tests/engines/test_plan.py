@@ -77,3 +77,9 @@ def test_engines_are_found_by_name():
     assert [find_engine(engine.name) for engine in ENGINES] == list(ENGINES)
     with pytest.raises(EngineError, match=r"^expected an engine \(predict, eager, .*xla_aot\)\. Received: lite$"):
         find_engine("lite")
+
+
+@pytest.mark.parametrize("settings", [{"threads": 10**6}, {"threads": 0}, {"batch": 2**31}])
+def test_what_would_end_the_process_is_no_plan(settings):
+    with pytest.raises(ValueError, match=r"than or equal|less than"):
+        Plan(engine="frozen", **settings)

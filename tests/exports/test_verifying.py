@@ -47,6 +47,17 @@ def test_a_missing_file_and_a_new_one_are_named(copy):
         verify(copy)
 
 
+def test_links_are_files_that_were_not_exported_or_lie_elsewhere(copy, tmp_path):
+    (copy / "more").symlink_to("/usr")
+    with pytest.raises(ExportError, match="more was not exported"):
+        verify(copy)
+    (copy / "more").unlink()
+    shutil.move(copy / "saved_model.pb", tmp_path / "outside")
+    (copy / "saved_model.pb").symlink_to(tmp_path / "outside")
+    with pytest.raises(ExportError, match=r"saved_model.pb is a link out of the folder"):
+        verify(copy)
+
+
 def test_other_answers_fail_though_every_digest_holds(small, tmp_path, monkeypatch):
     monkeypatch.setattr("tfperf.exports.writing._answers", lambda *_: [np.ones((4, 4), "float32")])
     with pytest.raises(ExportError, match="gives other outputs"):

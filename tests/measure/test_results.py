@@ -70,9 +70,9 @@ def refused(path: Path) -> str:
 
 def refused_with(path: Path, change: object) -> str:
     """The message with which the file is refused after a change of its document."""
-    document = json.loads(path.read_text())
+    document = json.loads(path.read_text(encoding="utf-8"))
     change(document)
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(document), encoding="utf-8")
     return refused(path)
 
 
@@ -127,6 +127,24 @@ def test_a_full_disk_leaves_the_old_file(file: Path, result: Result, monkeypatch
         write_result(file, result.model_copy(update={"name": "other"}))
     assert file.read_bytes() == before
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_disk_that_is_full_at_any_moment_leaves_the_old_file(small_disk, result: Result) -> None:
+    path, failed = small_disk.root / "results" / "a.json", 0
+    write_result(path, old := result.model_copy(update={"name": "old"}))
+    for full in small_disk.fuller_to_emptier():
+        try:
+            write_result(path, result)
+        except ResultFileError as error:
+            failed, told = failed + 1, error
+            assert str(told) == f"cannot write the result file {path}: No space left on device", full
+            assert read_result(path) == old, full
+        else:
+            assert read_result(path) == result, full
+            small_disk.leave()
+            write_result(path, old)
+        assert list(path.parent.iterdir()) == [path], full
+    assert failed > 1
 
 
 def test_a_killed_writer_leaves_the_old_or_the_new_file(tmp_path: Path, result: Result) -> None:
@@ -199,9 +217,9 @@ def test_another_format(file: Path) -> None:
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity", "1e999"])
 @pytest.mark.parametrize("old", ["0.0021", "0.01", "2.0"])
 def test_what_is_no_number(file: Path, constant: str, old: str) -> None:
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     assert old in text
-    file.write_text(text.replace(old, constant))
+    file.write_text(text.replace(old, constant), encoding="utf-8")
     refused(file)
 
 
@@ -298,18 +316,18 @@ def test_control_characters_in_the_date(file: Path) -> None:
 def test_giant_whole_numbers(file: Path, digits: int) -> None:
     # 400 digits already overflow a float, so whoever formats such a size would fall over it.
     text = (
-        file.read_text()
+        file.read_text(encoding="utf-8")
         .replace('"resident":2000', '"resident": 2000')
         .replace('"resident": 2000', '"resident": 1' + "0" * digits)
     )
     assert "0" * digits in text
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     refused(file)
 
 
 def test_keys_that_come_twice(file: Path) -> None:
     # Which of the two counts is up to the reader; tfperf never writes it.
-    file.write_text(file.read_text().replace('"name"', '"name": "other", "name"', 1))
+    file.write_text(file.read_text(encoding="utf-8").replace('"name"', '"name": "other", "name"', 1), encoding="utf-8")
     refused(file)
 
 
@@ -351,9 +369,10 @@ def test_something_after_the_end(file: Path) -> None:
 
 def test_deep_nesting_inside(file: Path) -> None:
     file.write_text(
-        file.read_text()
+        file.read_text(encoding="utf-8")
         .replace('"accuracy": 0.5', '"accuracy": ' + "[" * 100_000)
-        .replace('"accuracy":0.5', '"accuracy":' + "[" * 100_000)
+        .replace('"accuracy":0.5', '"accuracy":' + "[" * 100_000),
+        encoding="utf-8",
     )
     refused(file)
 

@@ -322,7 +322,7 @@ def started(words: Sequence[str], **options: Any) -> None:
 def note(pid: int) -> None:
     """Tell the test which process was started."""
     if place := os.environ.get("PLANTED_PIDS"):
-        with Path(place).open("a") as file:
+        with Path(place).open("a", encoding="utf-8") as file:
             file.write(f"{pid}\n")
 
 

@@ -1,5 +1,6 @@
 """What a search has finished, on disk."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -184,3 +185,45 @@ def test_a_lock_ends_with_an_error_too(place, hold):
         raise ZeroDivisionError
     with Journal(place).held():
         pass
+
+
+def test_a_disk_that_is_full_at_any_moment_loses_nothing_but_the_entry_in_flight(small_disk, trials):
+    folder = small_disk.root / "tune" / "a"
+    Journal(folder).add(trials[0])
+    before = (folder / next(folder.iterdir()).name).read_bytes()
+    failed = 0
+    for full in small_disk.fuller_to_emptier():
+        journal = Journal(folder)
+        try:
+            with journal.held():
+                journal.add(trials[1])
+                journal.add_round("final", ["a"], Round(trials=tuple(trials), comparison=None))
+        except OSError as error:
+            failed, told = failed + 1, error
+            assert told.errno == errno.ENOSPC, full
+            assert not list(folder.glob(".*")), full
+        again = Journal(folder)
+        assert again.trial(trials[0].name) == trials[0], full
+        assert again.trial(trials[1].name) == journal.trial(trials[1].name), full
+        assert again.round("final", ["a"]) in (None, Round(trials=tuple(trials), comparison=None)), full
+        (kept,) = (file for file in folder.iterdir() if file.read_bytes() == before)
+        for file in folder.iterdir():
+            if file != kept:
+                file.unlink()
+    assert failed > 2
+
+
+def test_a_trial_that_a_full_disk_refused_is_tried_again(place, tried):
+    trial = tried("onnx", status=Status.REFUSED).model_copy(
+        update={"reason": "onnx: OSError: [Errno 28] No space left on device: '/cache/x'"}
+    )
+    journal = Journal(place)
+    journal.add(trial)
+    assert journal.trial(trial.name) is Journal(place).trial(trial.name) is None
+
+
+def test_what_a_killed_search_left_half_written_goes(place, trials, monkeypatch):
+    Journal(place).add(trials[0])
+    (place / ".trial-x.json.12345678.part").touch()
+    monkeypatch.setattr("tfperf.files.GRACE", -1.0)
+    assert len(Journal(place)) == len(list(place.iterdir())) == 1

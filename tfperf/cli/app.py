@@ -1,12 +1,15 @@
 """The command `tfperf`: its subcommands, and what becomes of bad input."""
 
 import importlib
+import io
 import sys
 from typing import NoReturn
 
 import typer
 
-from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError
+from tfperf.cli.words import error_words
+from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError, escape_unprintable
+from tfperf.interrupts import restore_interrupts
 
 __all__ = ["app", "main"]
 
@@ -33,12 +36,17 @@ for _command in (
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; ends the process. Bad input is one line on standard error and exit code 2."""
+    restore_interrupts()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: a name of another script ends nothing
     try:
         code = app(arguments, prog_name="tfperf", standalone_mode=False)
     except typer.TyperException as error:
         _fail(error.format_message())
     except TfperfError as error:
         _fail(str(error))
+    except OSError as error:  # of a path that the user named, or a full disk
+        _fail(error_words(error))
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:  # typer returns it, too
@@ -47,5 +55,5 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _fail(message: str) -> NoReturn:
-    print(f"tfperf: {' '.join(message.split())}", file=sys.stderr)
+    print(f"tfperf: {escape_unprintable(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(BAD_INPUT)

@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
         allowed = parse_share(threshold)
         from rich.console import Console
 
+        from tfperf.errors import escape_unprintable
         from tfperf.measure.regression import changes_between, overall
         from tfperf.measure.results import read_result
         from tfperf.report.tables import change_table
@@ -40,7 +41,8 @@ def register(app: typer.Typer) -> None:
         for difference in old.environment.differences(new.environment):
             console.print(f"doubt: the environments differ in {difference}", markup=False)
         for name in sorted(old.runs.keys() ^ new.runs.keys()):
-            console.print(f"not compared: '{name}' is only in {before if name in old.runs else after}", markup=False)
+            there = escape_unprintable(before if name in old.runs else after)
+            console.print(f"not compared: '{name}' is only in {there}", markup=False)
         if any(len(runs) < 3 for result in (old, new) for runs in result.runs.values()):
             console.print("doubt: fewer than three runs on a side, so what differs from process to process is assumed")
         outcome = overall(changes)

@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
         from rich.console import Console
 
         from tfperf.cli.steps import Steps
-        from tfperf.cli.words import chosen_from, error_words, whole_numbers
+        from tfperf.cli.words import check_writable, chosen_from, error_words, whole_numbers
         from tfperf.cores import usable_cores
         from tfperf.engines import PRECISIONS, TRANSFORMATIONS, Plan
         from tfperf.engines.catalog import known_engines
@@ -69,8 +69,8 @@ def register(app: typer.Typer) -> None:
         from tfperf.engines.process import Origin
         from tfperf.engines.side_by_side import ROWS
         from tfperf.engines.survey import survey
+        from tfperf.errors import escape_unprintable
         from tfperf.exports import open_model, read_inputs
-        from tfperf.files import why_not_writable
         from tfperf.measure.results import write_result
         from tfperf.report.engines import (
             answer,
@@ -97,8 +97,7 @@ def register(app: typer.Typer) -> None:
         target = json or Path("results", f"engines_{servable.name}.json")
         if target.suffix == ".png":
             raise typer.BadParameter(f"expected a .json file for --json, its picture beside it. Received: {target}")
-        if reason := why_not_writable(target):
-            raise typer.BadParameter(f"--json: {reason}")
+        check_writable("--json", target)
         console = Console(highlight=False)
         surveys = []
         for count in counts:
@@ -143,6 +142,7 @@ def register(app: typer.Typer) -> None:
             surveys += found
         write_result(target, survey_result(f"engines {servable.name}", surveys))
         save(target.with_suffix(".png"), lambda figure: survey_plots(figure, surveys, servable.name))
-        console.print(f"\nthe same, with what proves each plan, is in {target}; a picture beside it", markup=False)
+        place = escape_unprintable(target)
+        console.print(f"\nthe same, with what proves each plan, is in {place}; a picture beside it", markup=False)
         if not any(one_batch.ran for one_batch in surveys):
             raise typer.Exit(1)

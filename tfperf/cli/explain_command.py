@@ -53,15 +53,14 @@ def register(app: typer.Typer) -> None:
         and shows what is known so far.
         """
         from tfperf.cli.quantities import batch_sizes
-        from tfperf.cli.words import error_words
-        from tfperf.files import why_not_writable
-        from tfperf.measure.words import escape_unprintable
+        from tfperf.cli.words import check_writable, error_words
+        from tfperf.errors import escape_unprintable
 
         sizes = batch_sizes("--batch", batch)
-        if (reason := why_not_writable(json or Path("results", "explain.json"))) is not None:
-            raise typer.BadParameter(f"--json: {reason}")
+        check_writable("--json", json or Path("results", "explain.json"))
         load_tensorflow()
         from rich.console import Console
+        from rich.markup import escape
 
         from tfperf.cli.steps import Steps
         from tfperf.explaining.explaining import TIME_LIMIT
@@ -96,7 +95,7 @@ def register(app: typer.Typer) -> None:
                 raise typer.BadParameter(error_words(error)) from error
         console = Console(highlight=False)
         for explained in explanation.batches:
-            console.rule(f"{escape_unprintable(explanation.model)}, batch {explained.batch}")
+            console.rule(escape(f"{explanation.model}, batch {explained.batch}"))
             for line in explained.verdicts:
                 console.print(f"- {line}", markup=False)
             console.print()
@@ -105,8 +104,7 @@ def register(app: typer.Typer) -> None:
             for line in advice_lines(explanation, explained):
                 console.print(f"- {line}", markup=False)
         console.print(doubt_lines(explanation))
-        name = escape_unprintable(explanation.model).replace("/", "_")
-        target = json or Path("results", f"explain_{name}.json")
+        target = json or Path("results", f"explain_{explanation.model}.json")
         write_result(target, explanation)
         if plot is not None:
             last = explanation.batches[-1]
@@ -115,4 +113,4 @@ def register(app: typer.Typer) -> None:
         if report is not None:
             write_page(report, explanation)
         written = ", ".join(str(path) for path in (target, plot, report) if path is not None)
-        console.print(f"written: {written}", markup=False)
+        console.print(f"written: {escape_unprintable(written)}", markup=False)

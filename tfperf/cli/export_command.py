@@ -43,6 +43,7 @@ def register(app: typer.Typer) -> None:
         """Write a net as a SavedModel, for TensorFlow Serving and others."""
         load_tensorflow()
         from tfperf.cli.words import error_words, whole_numbers
+        from tfperf.errors import escape_unprintable
         from tfperf.exports import export as write
         from tfperf.exports import open_model, read_inputs
 
@@ -68,4 +69,5 @@ def register(app: typer.Typer) -> None:
         for form in net.signature.outputs:
             print(f"gives {form}{', probabilities' if softmax else ''}")
         size = sum(file.stat().st_size for file in written.rglob("*") if file.is_file())
-        print(f"{written}: {size:,} bytes; check it with: tfperf verify {written}")
+        place = escape_unprintable(written)
+        print(f"{place}: {size:,} bytes; check it with: tfperf verify {place}")

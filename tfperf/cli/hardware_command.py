@@ -32,19 +32,18 @@ def register(app: typer.Typer) -> None:
 
         That is its arithmetic, memory, calls, disk, loopback network, and the latency of each kind of memory.
         """
-        from tfperf.cli.words import whole_numbers
-        from tfperf.files import why_not_writable
+        from tfperf.cli.words import check_writable, whole_numbers
         from tfperf.report.roofline_plot import check_plot_path
 
         counts = None if threads is None else whole_numbers("--threads", threads)
-        if json is not None and (reason := why_not_writable(json)):
-            raise typer.BadParameter(f"--json: {reason}")
+        if json is not None:
+            check_writable("--json", json)
         if plot is not None:
             check_plot_path(plot)
         from rich.console import Console
 
         from tfperf.cli.steps import Steps
-        from tfperf.errors import HardwareError
+        from tfperf.errors import HardwareError, escape_unprintable
         from tfperf.hardware.caches import data_caches
         from tfperf.hardware.ceilings.measuring import ceilings_of_this_machine, measure_ceilings
         from tfperf.hardware.ladder import ladder_of_this_machine
@@ -76,12 +75,12 @@ def register(app: typer.Typer) -> None:
             console.print(table)
         console.print()
         if ladder is None:
-            console.print(f"No latency ladder: {missing}", markup=False)
+            console.print(f"No latency ladder: {escape_unprintable(missing)}", markup=False)
         else:
             console.print(ladder_table(ladder))
         if json is not None:
             write_result(json, Machine(ceilings=ceilings, ladder=ladder))
-            console.print(f"\nthe same figures are in {json}", markup=False)
+            console.print(f"\nthe same figures are in {escape_unprintable(json)}", markup=False)
         if plot is not None:
             write_ceilings_plot(plot, ceilings, caches)
-            console.print(f"\na picture is in {plot}", markup=False)
+            console.print(f"\na picture is in {escape_unprintable(plot)}", markup=False)

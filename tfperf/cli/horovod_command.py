@@ -49,7 +49,7 @@ def install(
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit_on_signal)
     horovod, source = install_horovod(
-        cache_folder() / "horovod",
+        cache_folder("horovod"),
         Wanted(mpi=mpi, nccl=nccl),
         rebuild=rebuild,
         jobs=jobs,

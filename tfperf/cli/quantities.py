@@ -25,7 +25,7 @@ def batch_sizes(option: str, text: str) -> tuple[int, ...]:
     if ":" not in text:
         return tuple(sorted(set(whole_numbers(option, text))))
     ends = text.split(":")
-    numbers = [int(end) for end in ends if end.strip().isdecimal()]
+    numbers = [int(end) for end in ends if end.strip().isdecimal() and len(end) < 10]
     if len(ends) != 2 or len(numbers) != 2 or not 0 < numbers[0] <= numbers[1]:
         raise typer.BadParameter(f"expected {option} as 1,8,32 or 1:256. Received: {text}")
     first, last = numbers

@@ -20,8 +20,8 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Make a report of a tuning: HTML in one file, Markdown or CSV."""
+        from tfperf.errors import escape_unprintable
         from tfperf.measure.results import read_document
-        from tfperf.measure.words import escape_unprintable
         from tfperf.report.page import check_report_path, write_report
         from tfperf.search.outcome import Outcome
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from tfperf.errors import escape_unprintable
 from tfperf.measure import Progress
 
 __all__ = ["Steps"]
@@ -26,7 +27,7 @@ class Steps:
 
     def begin(self, step: str) -> None:
         """Show a step."""
-        self._step = step
+        self._step = step = escape_unprintable(step)
         self._bar.update(self._task, description=step)
         if not self._console.is_terminal:
             self._console.print(step, markup=False)
@@ -39,7 +40,7 @@ class Steps:
 
     def know(self, sentence: str) -> None:
         """Print what is known already, above the step."""
-        self._console.print(f"so far: {sentence}", markup=False)
+        self._console.print(f"so far: {escape_unprintable(sentence)}", markup=False)
 
     def __enter__(self) -> Self:
         """Show it from now on, on a terminal."""

@@ -1,5 +1,6 @@
 """`tfperf tune`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,9 @@ import typer
 from tfperf.cli.quiet import load_tensorflow
 
 __all__ = ["register"]
+
+KEPT = "what the search found is kept: run the same command with another place, and it ends at once"
+"""After an answer that cannot be written."""
 
 
 def register(app: typer.Typer) -> None:
@@ -96,13 +100,11 @@ def register(app: typer.Typer) -> None:
         load_tensorflow()
         from tfperf.cli.quantities import batch_sizes, byte_count, duration, share
         from tfperf.cli.tune_display import Display
-        from tfperf.cli.words import chosen_from, error_words, whole_numbers
+        from tfperf.cli.words import check_writable, chosen_from, error_words, whole_numbers
         from tfperf.engines import PRECISIONS, TRANSFORMATIONS
         from tfperf.engines.catalog import known_engines
-        from tfperf.errors import INTERRUPTED
+        from tfperf.errors import INTERRUPTED, TfperfError
         from tfperf.exports.arrays import read_arrays
-        from tfperf.files import why_not_writable
-        from tfperf.measure.words import escape_unprintable
         from tfperf.report.page import check_report_path
         from tfperf.search.question import OBJECTIVES
         from tfperf.tuning import tune as search
@@ -114,8 +116,8 @@ def register(app: typer.Typer) -> None:
             raise typer.BadParameter(f"expected a new folder for --export. Received: {export}, which exists")
         within = None if export is None else export / DEPLOYMENT
         for option, target in (("--json", json or Path("results", "tune.json")), ("--export", within)):
-            if target is not None and (reason := why_not_writable(target)):
-                raise typer.BadParameter(f"{option}: {reason}")
+            if target is not None:
+                check_writable(option, target)
         chosen = chosen_from(OBJECTIVES, "--objective", objective)
         first = objective.split(",")[0].strip()  # which decides
         changes = () if transform == "none" else chosen_from(TRANSFORMATIONS, "--transform", transform)
@@ -147,17 +149,20 @@ def register(app: typer.Typer) -> None:
                 )
             except (OSError, ValueError) as error:
                 raise typer.BadParameter(error_words(error)) from error
-        target = json or Path("results", f"tune_{escape_unprintable(tuned.outcome.model).replace('/', '_')}.json")
-        tuned.to_json(target)
-        if report is not None:
-            tuned.report(report)
-        exported = export if tuned.outcome.winner is not None else None
-        if exported is not None:
-            try:
-                tuned.export(exported)
-            except OSError as error:
-                raise typer.BadParameter(f"--export: {error_words(error)}") from error
-        display.answer(tuned, [str(one) for one in (target, report, exported) if one is not None])
+        target = json or Path("results", f"tune_{tuned.outcome.model}.json")
+        writers: list[tuple[Path | None, Callable[[Path], object]]] = [(target, tuned.to_json), (report, tuned.report)]
+        if tuned.outcome.winner is not None:
+            writers.append((export, tuned.export))
+        written: list[str] = []
+        try:
+            for place, write in writers:
+                if place is not None:
+                    write(place)
+                    written.append(str(place))
+        except (OSError, TfperfError) as error:
+            raise typer.BadParameter(f"{error_words(error)}; {KEPT}") from error
+        finally:
+            display.answer(tuned, written)
         if tuned.outcome.ended == "interrupted":
             raise typer.Exit(INTERRUPTED)
         tuned.forget()

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.text import Text
 
 from tfperf.engines.trial import Status, Trial
-from tfperf.errors import shortened
+from tfperf.errors import escape_unprintable, shortened
 from tfperf.measure import Progress
 from tfperf.measure.words import format_interval, format_seconds
 from tfperf.report.tables import bare_table, with_notes
@@ -71,7 +71,7 @@ class Display:
         self._console.print(summary_table(tuned.outcome))
         self._console.print()
         self._console.print(trial_table(tuned.outcome, limit=12))
-        self._console.print(f"\nwritten: {', '.join(files)}", markup=False)
+        self._console.print(f"\nwritten: {escape_unprintable(', '.join(files))}", markup=False)
 
     def __enter__(self) -> Self:
         """Show it from now on, on a terminal."""

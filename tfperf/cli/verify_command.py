@@ -19,11 +19,13 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Check that an export is whole and gives the same outputs."""
         load_tensorflow()
+        from tfperf.errors import escape_unprintable
         from tfperf.exports import verify as check
 
         found = check(folder)
         manifest = found.manifest
-        print(f"{found.folder}: {manifest.name} version {manifest.version}, of {manifest.made}")
+        place = escape_unprintable(found.folder)
+        print(f"{place}: {manifest.name} version {manifest.version}, of {manifest.made}")
         print(f"files: {len(manifest.files)}, each as it was written; fingerprint {manifest.fingerprint[:16]}")
         same = "to the last bit" if found.same_bits else f"to {found.agreement.relative_error:.2g}, relative"
         print(f"answers: those of the export, {same}")

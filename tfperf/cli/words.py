@@ -1,21 +1,45 @@
-"""Options that hold several values, and errors of the system in one line."""
+"""Options that hold several values or name a file to write, and errors of the system in one line."""
 
+import os
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import typer
 
-__all__ = ["chosen_from", "error_words", "whole_numbers"]
+__all__ = ["check_writable", "chosen_from", "error_words", "whole_numbers"]
+
+MOST_BYTES = 230
+"""The longest name of a file: while it is written it is longer by 15, and Linux allows 255."""
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Refuse a file that cannot be written, before minutes of work are spent on it.
+
+    Raises:
+        typer.BadParameter: names the option, and why not.
+    """
+    from tfperf.files import why_not_writable
+
+    try:
+        reason = why_not_writable(path)
+        if len(os.fsencode(path.name)) > MOST_BYTES:
+            reason = f"expected a file name of at most {MOST_BYTES} bytes. Received: {path.name}"
+    except (OSError, ValueError) as error:
+        reason = error_words(error)
+    if reason is not None:
+        raise typer.BadParameter(f"{option}: {reason}")
 
 
 def whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    """The whole numbers, 1 or more, of "1,8,32".
+    """The whole numbers of "1,8,32", each from 1 to 999,999,999.
 
     Raises:
         typer.BadParameter: it is anything else.
     """
     parts = text.split(",")
-    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+    if not all(re.fullmatch(r"\s*0*[1-9]\d{0,8}\s*", part, re.ASCII) for part in parts):
         raise typer.BadParameter(f"expected {option} to be whole numbers with commas, as 1,32. Received: {text}")
     return tuple(int(part) for part in parts)
 

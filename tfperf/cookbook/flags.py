@@ -79,7 +79,11 @@ def parse_flags(
     flags = parser.parse_args(arguments)
     if flags.time_limit is None:
         flags.time_limit = QUICK_TIME_LIMIT if flags.quick else TIME_LIMIT
-    if reason := why_not_writable(flags.json):
+    try:
+        reason = why_not_writable(flags.json)
+    except OSError as error:  # a name that is too long
+        reason = error.strerror
+    if reason:
         parser.error(f"argument --json: {reason}")
     return flags
 

@@ -17,7 +17,8 @@ from rich.progress import Progress as Bar
 from tfperf.cookbook.flags import Flag, parse_flags
 from tfperf.cookbook.header import read_header
 from tfperf.data import Dataset, load
-from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError, in_one_line
+from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError, escape_unprintable, in_one_line
+from tfperf.interrupts import restore_interrupts
 from tfperf.measure import (
     Agreement,
     Benchmark,
@@ -93,6 +94,7 @@ class Recipe:
         An error that tfperf foresees is one line and 2, and so is any on the reader's net; Ctrl-C is one line and 130,
         and leaves no result.
         """
+        restore_interrupts()
         gc.freeze()  # what libraries made stays; else each collection, and the end, would go through all of it
         self.console.rule(f"[bold]{escape(self.header.title)}")
         logging.getLogger("tensorflow").setLevel(logging.ERROR)  # it warns of retracing, which recipes do on purpose
@@ -101,7 +103,7 @@ class Recipe:
             experiment(self)
             self._write()
         except TfperfError as error:
-            print(f"{self.name}: {error}", file=sys.stderr)
+            print(f"{self.name}: {escape_unprintable(error)}", file=sys.stderr)
             sys.exit(BAD_INPUT)
         except KeyboardInterrupt:
             print(f"{self.name}: interrupted; nothing was written", file=sys.stderr)
@@ -110,7 +112,7 @@ class Recipe:
             if not self._is_readers_net:
                 raise
             words = f"this experiment cannot be made with {self.flags.model}: {in_one_line(error)}"
-            print(f"{self.name}: {words}", file=sys.stderr)
+            print(f"{self.name}: {escape_unprintable(words)}", file=sys.stderr)
             sys.exit(BAD_INPUT)
 
     def open_model(self, batch: int | None = None) -> "OpenedModel":
@@ -131,13 +133,13 @@ class Recipe:
             size,
             flags.seed,
             own=self._own_model,
-            say=lambda sentence: self.console.print(sentence, markup=False),
+            say=lambda sentence: self.console.print(escape_unprintable(sentence), markup=False),
         )
         self._is_readers_net = opened.is_yours
         if opened.is_yours:
             self.fact("model", flags.model)
             inputs = "; ".join(map(str, opened.servable.signature.inputs))
-            self.console.print(f"Net: {opened.words}. Inputs: {inputs}", markup=False)
+            self.console.print(escape_unprintable(f"Net: {opened.words}. Inputs: {inputs}"), markup=False)
         return opened
 
     def load_data(self, name: str = "fashion_mnist", quick: tuple[int, int] = QUICK_IMAGES) -> Dataset:
@@ -163,7 +165,7 @@ class Recipe:
 
     def uses(self, data: Dataset) -> None:
         """Name the data set that is really used, and where it was found; `load_data` does so by itself."""
-        self._dataset = data.describe()
+        self._dataset = escape_unprintable(data.describe())
         self.console.print(f"Data: {self._dataset}", markup=False)
 
     def agrees(self, name: str, outputs: Any, reference: Any, tolerance: float = 1e-5) -> Agreement:
@@ -291,15 +293,16 @@ class Recipe:
         """Print a table of figures; what of it is to last is written down with `fact`."""
         table = tables.bare_table(*headers)
         for row in rows:
-            table.add_row(*(escape(str(cell)) for cell in row))
+            table.add_row(*(escape(escape_unprintable(cell)) for cell in row))
         self.console.print(table)
 
     def fact(self, name: str, value: Fact) -> None:
         """Write down a figure that is no duration, under a name that says its unit; it is not printed."""
-        self._facts[name] = value
+        self._facts[name] = escape_unprintable(value) if isinstance(value, str) else value
 
     def finds(self, sentence: str) -> None:
         """Say what the figures mean, and write it down."""
+        sentence = escape_unprintable(sentence)
         self._findings.append(sentence)
         self.console.print(sentence, markup=False)
 
@@ -335,7 +338,7 @@ class Recipe:
         )
         write_result(self.flags.json, result)
         paths = ", ".join(str(path) for path in (self.flags.json, *self._plots))
-        self.console.print(f"\nWritten: {paths}", markup=False)
+        self.console.print(f"\nWritten: {escape_unprintable(paths)}", markup=False)
 
 
 def _rank() -> int:

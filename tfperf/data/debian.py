@@ -76,7 +76,7 @@ def unpack_package(package: str, target: Path, check: Callable[[Path], object], 
 def _download(package: str, work: Path, answer_s: float) -> Path:
     """Download the package's .deb file into the empty folder `work`; return it."""
     configuration = work / "apt.conf"
-    configuration.write_text(_CONFIGURATION)
+    configuration.write_text(_CONFIGURATION, encoding="utf-8")
     data = work / "data"
     for folder in ("deb", "state/lists/partial", "cache/archives/partial"):
         (data / folder).mkdir(parents=True)
@@ -117,7 +117,7 @@ def _run(command: Sequence[str], data: Path, log: Path, answer_by: float) -> tup
         if not _ends(process, data, answer_by):
             return False, "no Debian mirror answers, or it stopped sending"
         code = process.wait()
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in log.read_text(errors="replace", encoding="utf-8").splitlines() if line.strip()]
     failed = [line for line in lines if line[3:].startswith("Failed to fetch")]  # after "E: " or "W: "
     errors = [line for line in lines if line.startswith("E: ")]
     words = (failed[:1] or errors or lines or [f"exit code {code}"])[-1]

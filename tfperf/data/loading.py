@@ -100,6 +100,7 @@ class _UnreachableError(DataError):
 def _download(spec: ImageSet, contact_s: float) -> Dataset:
     """Download those files of the data set that tfperf's cache lacks, then read it from there."""
     place = download_place(spec)
+    cache_folder("datasets")
     try:
         for file in spec.files:
             path = place.folder / file.filename

@@ -1,11 +1,13 @@
 """Where the files of a data set may lie on this machine, in the order in which they are looked for."""
 
+import contextlib
 import dataclasses
 import os
 from pathlib import Path
 
-from tfperf.caching import cache_folder, home_folder
+from tfperf.caching import cache_place, home_folder
 from tfperf.data.expected import ImageSet
+from tfperf.errors import CacheError
 
 __all__ = ["Place", "download_place", "keras_folders", "package_place", "places"]
 
@@ -37,9 +39,10 @@ def keras_folders() -> list[Path]:
     Keras falls back to the latter when it may not write to its folder (keras.utils.get_file). That
     folder is still read here: a read-only cache that somebody filled is good data.
     """
-    named = os.environ.get("KERAS_HOME")
-    home = Path(os.path.expanduser(named)) if named else home_folder() / ".keras"  # noqa: PTH111  # see above
-    home = home.absolute()
+    named, own = os.environ.get("KERAS_HOME"), home_folder()
+    if not named and own is None:
+        return [_LAST_RESORT / "datasets"]
+    home = Path(os.path.expanduser(named or f"{own}/.keras")).absolute()  # noqa: PTH111  # raises without a home
     homes = [home]
     # os.path, because Path.exists raises where a folder above may not be entered
     nearest = next(folder for folder in (home, *home.parents) if os.path.exists(folder))  # noqa: PTH110
@@ -62,23 +65,27 @@ def download_place(spec: ImageSet) -> Place:
 
     Not Keras's cache, though the layout below `datasets` is the same: Keras trusts whatever lies in its
     own cache, so only Keras should write there.
+
+    Raises:
+        CacheError: there is no home folder to keep it in.
     """
-    return Place("tfperf cache", cache_folder() / "datasets" / spec.folder, _delete_and_fetch("it", spec))
+    return Place("tfperf cache", cache_place() / "datasets" / spec.folder, _delete_and_fetch("it", spec))
 
 
 def places(spec: ImageSet, *, installed: Path = _INSTALLED) -> list[Place]:
-    """The places to look at, in order: Keras's cache, Debian installed or unpacked, tfperf's downloads."""
+    """The places to look at, in order: Keras's cache, Debian installed or unpacked, tfperf's downloads.
+
+    Others may have written there: whoever reads a data set checks each of its files. Without a home there are fewer.
+    """
     found = [Place("Keras cache", folder / spec.folder, _delete_and_fetch("it", spec)) for folder in keras_folders()]
-    if spec.debian_package is not None:
-        found += [
-            Place(
-                f"Debian package {spec.debian_package}",
-                installed / spec.folder,
-                f"Reinstall the Debian package {spec.debian_package}.",
-            ),
-            package_place(spec, spec.debian_package, cache_folder() / spec.debian_package),
-        ]
-    return [*found, download_place(spec)]
+    if (package := spec.debian_package) is not None:
+        remedy = f"Reinstall the Debian package {package}."
+        found.append(Place(f"Debian package {package}", installed / spec.folder, remedy))
+    with contextlib.suppress(CacheError):
+        if package is not None:
+            found.append(package_place(spec, package, cache_place() / package))
+        found.append(download_place(spec))
+    return found
 
 
 def _delete_and_fetch(what: str, spec: ImageSet) -> str:

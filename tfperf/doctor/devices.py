@@ -50,7 +50,10 @@ def nvidia_smi() -> list[str]:
 
 def nvidia_cards(root: Path) -> list[str]:
     """The cards that the driver names below `proc`; else their files below `dev`."""
-    texts = [file.read_text(errors="replace") for file in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))]
+    texts = [
+        file.read_text(errors="replace", encoding="utf-8")
+        for file in sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
+    ]
     models = [re.search(r"^Model:\s*(.+)$", text, re.MULTILINE) for text in texts]
     names = [model.group(1).strip() if model else "of unknown model" for model in models]
     return names or [f"/dev/{file.name}" for file in sorted(root.glob(_DEVICE_FILES))]
@@ -86,7 +89,9 @@ def _has_card_without_driver(root: Path) -> bool:
     """Whether the PCI bus has a display controller (class 03) of NVIDIA (vendor 10de)."""
     for vendor in root.glob("sys/bus/pci/devices/*/vendor"):
         try:
-            if vendor.read_text().strip() == "0x10de" and vendor.with_name("class").read_text().startswith("0x03"):
+            if vendor.read_text(encoding="utf-8").strip() == "0x10de" and vendor.with_name("class").read_text(
+                encoding="utf-8"
+            ).startswith("0x03"):
                 return True
         except OSError:
             continue

@@ -4,6 +4,8 @@ import dataclasses
 import enum
 from collections.abc import Iterable
 
+from tfperf.errors import escape_unprintable
+
 __all__ = ["Finding", "State", "is_fit", "one_line"]
 
 
@@ -49,9 +51,5 @@ def is_fit(findings: Iterable[Finding]) -> bool:
 
 
 def one_line(text: object) -> str:
-    """The text in one line of printable characters: others as Python escapes them.
-
-    Not `tfperf.measure.words.escape_unprintable`, because that room cannot be imported without NumPy and SciPy.
-    """
-    words = " ".join(str(text).split())
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
+    """The text in one line of printable characters: others as Python escapes them."""
+    return escape_unprintable(" ".join(str(text).split()))

@@ -28,14 +28,20 @@ _GROUPS, _MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def look(sleep: Callable[[float], None] = time.sleep) -> list[Finding]:
-    """Cores, memory, load, steal, frequency governor and disk."""
-    from tfperf.caching import cache_folder
+    """Cores, memory, load, steal, frequency governor, disk and cache."""
+    from tfperf.caching import cache_place
+    from tfperf.errors import CacheError
     from tfperf.measure import Environment
     from tfperf.measure.environment import Watch
 
     watch = Watch()
     sleep(WATCH_S)
     environment, conditions = Environment.here(), watch.conditions()
+    try:
+        place = cache_place()
+        cached = [_disk("disk for data sets", place), _cache(place)]
+    except CacheError as error:
+        cached = [Finding("cache", State.NOTE, str(error))]
     return [
         _cores(environment),
         _memory(),
@@ -43,7 +49,7 @@ def look(sleep: Callable[[float], None] = time.sleep) -> list[Finding]:
         _steal(conditions),
         _governor(environment),
         _disk("disk for results", Path("results").absolute()),
-        _disk("disk for data sets", cache_folder()),
+        *cached,
     ]
 
 
@@ -80,7 +86,7 @@ def memory_limit(groups: Path = _GROUPS, mount: Path = _MOUNT) -> tuple[int, int
     """
     limits = []
     try:
-        lines = groups.read_text().splitlines()
+        lines = groups.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     for line in lines:
@@ -96,7 +102,7 @@ def memory_limit(groups: Path = _GROUPS, mount: Path = _MOUNT) -> tuple[int, int
             if not folder.is_relative_to(top):
                 break
             try:  # "max" is no number; a folder of the host may not exist in a container
-                limit, in_use = (int((folder / file).read_text()) for file in (most, used))
+                limit, in_use = (int((folder / file).read_text(encoding="utf-8")) for file in (most, used))
                 limits.append((limit, in_use - _reclaimable(folder)))
             except (OSError, ValueError):
                 continue
@@ -105,7 +111,7 @@ def memory_limit(groups: Path = _GROUPS, mount: Path = _MOUNT) -> tuple[int, int
 
 def _reclaimable(group: Path) -> int:
     """Bytes that count as used by a control group, but hold files that the kernel drops where memory is needed."""
-    fields = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    fields = dict(line.split() for line in (group / "memory.stat").read_text(encoding="utf-8").splitlines())
     return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
 
 
@@ -150,3 +156,23 @@ def _disk(subject: str, folder: Path) -> Finding:
     if free < LITTLE_DISK:
         return Finding(subject, State.NOTE, f"{words}: little")
     return Finding(subject, State.OK, words)
+
+
+def _cache(place: Path) -> Finding:
+    """How large tfperf's cache is, and whether others could change what is loaded from it."""
+    from tfperf.caching import cache_bound, cache_bytes, cache_fault
+    from tfperf.measure.words import format_bytes
+
+    size, bound = cache_bytes(place), cache_bound()
+    words = f"{format_bytes(size)} of at most {format_bytes(bound)} (TFPERF_CACHE_GIB) in {place}"
+    try:
+        fault = cache_fault(place)
+    except FileNotFoundError:  # it is made when it is first needed
+        fault = None
+    except OSError as error:
+        fault = f"{place} cannot be read: {error.strerror}"
+    if fault:
+        return Finding("cache", State.NOTE, fault)
+    if size > bound:
+        return Finding("cache", State.NOTE, f"{words}: what was used longest ago goes when the next net is converted")
+    return Finding("cache", State.OK, words)

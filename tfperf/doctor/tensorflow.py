@@ -67,7 +67,7 @@ def _chosen_backend() -> tuple[str | None, str]:
         return os.environ["KERAS_BACKEND"], "the variable KERAS_BACKEND"
     file = Path(os.path.expanduser(os.environ.get("KERAS_HOME", "~/.keras")), "keras.json")  # noqa: PTH111
     try:
-        backend = json.loads(file.read_text()).get("backend")
+        backend = json.loads(file.read_text(encoding="utf-8")).get("backend")
     except (OSError, ValueError, AttributeError):
         return None, ""
     return (str(backend), str(file)) if backend else (None, "")

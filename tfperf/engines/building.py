@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.caching import cache_folder
+from tfperf.caching import cache_folder, keep_within_bound
 from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.folders import read_proof, write_proof
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.errors import EngineError, TfperfError, in_one_line
 from tfperf.exports.signature import Signature
+from tfperf.files import check_space
 
 if TYPE_CHECKING:
     import keras
@@ -45,6 +46,7 @@ def build(
     Raises:
         EngineError: there is no such engine, it is not installed, does not have what the plan asks for, cannot take
             the net, or threads are asked of a TensorFlow that has started with others.
+        CacheError: there is no place for the cache, or others could change what is in it.
         OSError: the cache cannot be written.
     """
     from tfperf.engines.conversions import Conversions
@@ -57,8 +59,8 @@ def build(
     servable = net if isinstance(net, Servable) else Servable.from_net(net, example)
     check_numbers(servable.signature)
     if engine.format is not None:
-        folder = Conversions(servable, cache or conversions_folder(), representative).folder(plan)
-        return load(folder, servable.signature, plan)
+        conversions = Conversions(servable, cache or conversions_folder(), representative)
+        return load(conversions.folder(plan), servable.signature, plan)  # which stays as long as `conversions`
     runner: Runner = engine.load_module().build(servable, plan)
     return runner
 
@@ -78,14 +80,17 @@ def compile_converted(source: Path, plan: Plan, folder: Path) -> None:
 
     Raises:
         EngineError: it cannot be compiled; names the plan, and the reason in one line.
-        OSError: the folder cannot be written.
+        OSError: the folder cannot be written, or the disk is full.
     """
     module = find_engine(plan.engine).load_module()
     try:
         write_proof(folder, module.compile_converted(source, plan, folder, read_proof(source)))
-    except (TfperfError, OSError):
+    except OSError:
         raise
     except Exception as error:
+        check_space(folder, error)
+        if isinstance(error, TfperfError):
+            raise
         raise EngineError(f"{plan} cannot be compiled: {in_one_line(error)}") from error
 
 
@@ -101,5 +106,11 @@ def check_numbers(signature: Signature) -> None:
 
 
 def conversions_folder() -> Path:
-    """Where conversions are kept unless another place is given."""
-    return cache_folder() / "engines"
+    """Where conversions are kept unless another place is given; the oldest go, where the cache has grown too large.
+
+    Raises:
+        CacheError: there is no place for the cache, or others could change what is in it.
+    """
+    folder = cache_folder("engines")
+    keep_within_bound(folder)
+    return folder

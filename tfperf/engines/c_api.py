@@ -90,7 +90,7 @@ class _Net:
         self._library = _library()
         self._signature, self._plan = signature, plan
         self._call: Callable[[Any], int] = self._library.tfperf_run
-        tensors = json.loads((folder / TENSORS).read_text())
+        tensors = json.loads((folder / TENSORS).read_text(encoding="utf-8"))
         sides = (("inputs", signature.inputs), ("outputs", signature.outputs))
         places = [tensors[f"{side}/{form.name}"].rpartition(":") for side, forms in sides for form in forms]
         config, why = _config(plan.threads), ctypes.create_string_buffer(WHY)

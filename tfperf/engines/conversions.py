@@ -12,13 +12,14 @@ from typing import Any
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from tfperf.caching import Uses
 from tfperf.engines.building import compile_converted
 from tfperf.engines.catalog import Engine, find_engine
 from tfperf.engines.folders import write_proof
 from tfperf.engines.plan import Plan
 from tfperf.errors import EngineError, TfperfError, in_one_line
 from tfperf.exports.servable import Servable
-from tfperf.files import writing_folder_whole
+from tfperf.files import check_space, writing_folder_once
 
 __all__ = ["Conversions", "fingerprint"]
 
@@ -38,7 +39,7 @@ CALIBRATION_EXAMPLES = 128
 
 
 class Conversions:
-    """The conversions of one net, as it is now.
+    """The conversions of one net, as it is now. Those that it has given stay in the cache for as long as it lives.
 
     Attributes:
         cache: folder of all conversions of all nets.
@@ -63,7 +64,7 @@ class Conversions:
         Raises:
             ValueError: the net does not take these inputs.
         """
-        self._servable, self.cache = servable, cache
+        self._servable, self.cache, self._uses = servable, cache, Uses()
         self._examples = tuple(representative or servable.signature.random_inputs(CALIBRATION_EXAMPLES))
         servable.signature.check(self._examples)
         self.fingerprint = known_fingerprint or fingerprint(servable)
@@ -73,6 +74,7 @@ class Conversions:
 
         Raises:
             EngineError: the engine cannot take this net; names both, and the reason in one line.
+            CacheError: others could change what the cache has.
             OSError: the cache cannot be written.
         """
         engine = find_engine(plan.engine)
@@ -80,13 +82,14 @@ class Conversions:
         if (known := self.known(plan)) is not None:
             return known
         folder = self.place(plan)
-        with writing_folder_whole(folder) as aside:
+        with writing_folder_once(folder) as aside:
             if engine.compiled:
                 with TemporaryDirectory() as source:
                     self.convert(plan, Path(source))
                     compile_converted(Path(source), plan, aside)
             else:
                 self.convert(plan, aside)
+        self._uses.take(folder)
         return folder
 
     def convert(self, plan: Plan, folder: Path) -> None:
@@ -94,20 +97,27 @@ class Conversions:
 
         Raises:
             EngineError: the engine cannot take this net; names both, and the reason in one line.
-            OSError: the folder cannot be written.
+            OSError: the folder cannot be written, or the disk is full.
         """
         module = find_engine(plan.engine).load_module()
         try:
             write_proof(folder, module.convert(self._servable, plan, self._examples, folder))
-        except (TfperfError, OSError):
+        except OSError:
             raise
         except Exception as error:
+            check_space(folder, error)
+            if isinstance(error, TfperfError):
+                raise
             raise EngineError(f"{plan} cannot take the net '{self._servable.name}': {in_one_line(error)}") from error
 
     def known(self, plan: Plan) -> Path | None:
-        """What the plan's engine loads, if the cache has it."""
+        """What the plan's engine loads, if the cache has it.
+
+        Raises:
+            CacheError: others could change it.
+        """
         folder = self.place(plan)
-        return folder if folder.is_dir() else None
+        return folder if self._uses.take(folder) else None
 
     def place(self, plan: Plan) -> Path:
         """Where the cache has what the plan's engine loads, or will have it."""

@@ -21,9 +21,9 @@ def bytes_in(folder: Path) -> int:
 
 def read_proof(folder: Path) -> dict[str, str]:
     """What the conversion showed, by what was asked for."""
-    return cast("dict[str, str]", json.loads((folder / PROOF).read_text()))
+    return cast("dict[str, str]", json.loads((folder / PROOF).read_text(encoding="utf-8")))
 
 
 def write_proof(folder: Path, proof: Mapping[str, str]) -> None:
     """Keep what the conversion showed."""
-    (folder / PROOF).write_text(json.dumps(proof))
+    (folder / PROOF).write_text(json.dumps(proof), encoding="utf-8")

@@ -32,7 +32,7 @@ def convert(servable: Servable, plan: Plan, _examples: Sequence[NDArray[Any]], f
     tensors = {f"inputs/{tensor.op.name}": tensor.name for tensor in frozen.inputs}
     tensors |= {f"outputs/{name}": tensor.name for name, tensor in zip(names, frozen.outputs, strict=True)}
     (folder / GRAPH).write_bytes(definition.SerializeToString())
-    (folder / TENSORS).write_text(json.dumps(tensors))
+    (folder / TENSORS).write_text(json.dumps(tensors), encoding="utf-8")
     return {
         "precision": prove_precision(definition, plan.precision),
         "constants": "no variables are left",
@@ -45,7 +45,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     threads = use_threads(plan.threads)
     definition = tf.compat.v1.GraphDef()
     definition.ParseFromString((folder / GRAPH).read_bytes())
-    tensors = json.loads((folder / TENSORS).read_text())
+    tensors = json.loads((folder / TENSORS).read_text(encoding="utf-8"))
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(definition, name="")
     config = tf.compat.v1.ConfigProto()

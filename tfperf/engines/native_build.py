@@ -90,13 +90,12 @@ def compile_once(source: Path, product: str, arguments: Sequence[str]) -> Path:
     """
     compiler = find_compiler(source.suffix)
     command = [*compiler, str(source), *arguments]  # libraries come after what needs them
-    texts = [file.read_text() for file in (source, *sorted(source.parent.glob("*.h")))]
+    texts = [file.read_text(encoding="utf-8") for file in (source, *sorted(source.parent.glob("*.h")))]
     made_from = [*texts, *command, version_of(compiler[0]), importlib.metadata.version("tensorflow")]
     key = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
-    home = cache_folder() / "native"
+    home = cache_folder("native")
     folder = home / f"{Path(product).stem}-{key}"
     if not folder.is_dir():
-        home.mkdir(parents=True, exist_ok=True)
         with _only_one(home / ".lock"):
             if not folder.is_dir():  # nobody made it in the meantime
                 with writing_folder_whole(folder) as aside:
@@ -145,6 +144,6 @@ def _reason(text: str, code: int) -> str:
 @contextlib.contextmanager
 def _only_one(lock: Path) -> Iterator[None]:
     """Wait until no other process is in here."""
-    with lock.open("w") as file:
+    with lock.open("w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file, and so with the process
         yield

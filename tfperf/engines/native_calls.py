@@ -30,9 +30,9 @@ def view_memory(place: int, shape: Sequence[int], dtype: str, owner: object = No
 def count_unnamed_threads() -> int:
     """Threads of this process that nobody gave a name, as those of Eigen's pools: they have the main thread's."""
     tasks = Path("/proc/self/task")
-    own = Path("/proc/self/comm").read_text()
+    own = Path("/proc/self/comm").read_text(encoding="utf-8")
     count = 0
     for file in tasks.glob("*/comm"):
         with contextlib.suppress(OSError):  # a thread that has ended since
-            count += file.read_text() == own
+            count += file.read_text(encoding="utf-8") == own
     return count

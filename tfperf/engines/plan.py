@@ -22,14 +22,19 @@ otherwise, is the plan's."""
 
 TRANSFORMATIONS: tuple[Transformation, ...] = get_args(Transformation)
 
+MOST_THREADS = 4096
+"""Linux's own limit of processors; an engine that is asked for more starts them, and ends the process."""
+
 
 class Plan(Value):
     """An engine with its settings. Immutable."""
 
     engine: Name
     precision: Precision = "float32"
-    threads: int | None = Field(default=None, ge=1, description="None: as many as the engine takes by itself")
-    batch: int | None = Field(default=None, ge=1, description="None: any, call by call")
+    threads: int | None = Field(
+        default=None, ge=1, le=MOST_THREADS, description="None: as many as the engine takes by itself"
+    )
+    batch: int | None = Field(default=None, ge=1, lt=2**31, description="None: any, call by call")
     transformations: tuple[Transformation, ...] = Field(default=(), description="in the order of TRANSFORMATIONS")
 
     @model_validator(mode="after")

@@ -13,7 +13,9 @@ SUMMING_IN_32_BITS = {"avx_vnni", "avx512_vnni"}
 
 def flags_of_cpu(description: Path = CPU_DESCRIPTION) -> frozenset[str]:
     """Linux's names of what an x86 processor has; none elsewhere."""
-    found = re.search(r"^flags\s*:(.*)$", description.read_text() if description.is_file() else "", re.MULTILINE)
+    found = re.search(
+        r"^flags\s*:(.*)$", description.read_text(encoding="utf-8") if description.is_file() else "", re.MULTILINE
+    )
     return frozenset(found[1].split()) if found else frozenset()
 
 

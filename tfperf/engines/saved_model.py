@@ -26,7 +26,7 @@ def convert(servable: Servable, plan: Plan, _examples: Sequence[NDArray[Any]], f
     variant = servable.variant(plan.precision, plan.transformations)
     variant.save(folder)
     meta_graph = read_meta_graph(folder)
-    (folder / TENSORS).write_text(json.dumps(tensors_of(meta_graph)))
+    (folder / TENSORS).write_text(json.dumps(tensors_of(meta_graph)), encoding="utf-8")
     return {"precision": prove_precision(meta_graph.graph_def, plan.precision), **variant.changes}
 
 

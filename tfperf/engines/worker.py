@@ -28,7 +28,7 @@ from tfperf.engines.runner import Runner
 from tfperf.engines.trial import Status
 from tfperf.errors import TfperfError, in_one_line
 from tfperf.exports.signature import Signature
-from tfperf.files import writing_folder_whole
+from tfperf.files import writing_folder_once
 from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent, no_collections
 from tfperf.measure.memory import PeakMemory
 
@@ -100,7 +100,7 @@ class Worker:
 
     def compile_converted(self, plan: str, source: str, folder: str) -> None:
         """Compile what was written; needs no model."""
-        with writing_folder_whole(Path(folder)) as aside:
+        with writing_folder_once(Path(folder)) as aside:
             compile_converted(Path(source), Plan.model_validate_json(plan), aside)
 
     def check(
@@ -143,7 +143,7 @@ class Worker:
 def main() -> None:
     """Answer until the requests end."""
     if sys.platform == "linux":
-        OOM_SCORE.write_text("1000")  # where memory runs out, this goes first
+        OOM_SCORE.write_text("1000", encoding="utf-8")  # where memory runs out, this goes first
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is a line, not gigabytes on the disk
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open("rb") as nothing:

@@ -99,8 +99,8 @@ def compile_converted(source: Path, plan: Plan, folder: Path, proof: Mapping[str
     with TemporaryDirectory() as place:
         work = Path(place)
         _compile(source / SAVED, work, level, plan)
-        header = (work / "net.h").read_text()
-        (folder / FORMS).write_text(json.dumps(_output_sizes(header)))
+        header = (work / "net.h").read_text(encoding="utf-8")
+        (folder / FORMS).write_text(json.dumps(_output_sizes(header)), encoding="utf-8")
         _link(work, home, folder / LIBRARY)
     pooled = header.count("intra_op_thread_pool()")
     threads = f"{pooled} operation{'s' * (pooled != 1)}"
@@ -151,7 +151,7 @@ class _Net:
         if self.threads != (0 if wanted == 1 else wanted):
             raise EngineError(f"{plan}: expected {wanted} threads. The pool has started {self.threads}")
         handle = self._engine.handle
-        sizes = json.loads((folder / FORMS).read_text())
+        sizes = json.loads((folder / FORMS).read_text(encoding="utf-8"))
         self._inputs: list[tuple[int, NDArray[Any]]] = []
         for index, form in enumerate(signature.inputs):
             place = self._library.tfperf_input(handle, form.name.encode())

@@ -10,7 +10,8 @@ from typing import Any
 
 import keras
 
-from tfperf.errors import ExportError, in_one_line, shortened
+from tfperf.errors import ExportError, in_one_line
+from tfperf.exports.keras_file import read_keras_file
 from tfperf.exports.net_arguments import recording_first_calls
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME
@@ -43,7 +44,7 @@ def open_model(model: str, *, signature: str | None = None, seed: int = 0) -> Se
     if path.is_dir():
         return Servable.from_saved_model(path, signature or SIGNATURE_NAME, name=_name_of(path))
     if path.suffix == ".keras":
-        return Servable.from_net(_read_keras_file(path), name=path.stem)
+        return Servable.from_net(read_keras_file(path), name=path.stem)
     place, colon, function = model.rpartition(":")
     if not colon or not place or not function:
         raise ExportError(f"expected {FORMS}. Received: {model}" + ("" if path.exists() else ", which does not exist"))
@@ -57,18 +58,6 @@ def _name_of(folder: Path) -> str:
     """The name of a SavedModel: its folder's, or the folder's above it where its own is a version."""
     resolved = folder.resolve()
     return resolved.parent.name if resolved.name.isdecimal() else resolved.name
-
-
-def _read_keras_file(path: Path) -> Any:
-    if not path.is_file():
-        raise ExportError(f"expected a .keras file, {path} does not exist")
-    try:
-        return keras.saving.load_model(path, compile=False, safe_mode=True)
-    except Exception as error:
-        why = " ".join(str(error).split())
-        if "safe_mode" in why or "unsafe" in why.lower():
-            why = "it holds Python code, as of a Lambda layer, which is never run; pass file.py:callable"
-        raise ExportError(f"expected a .keras file that Keras can load. Received: {path}: {shortened(why)}") from error
 
 
 def _load_file(path: Path) -> ModuleType:

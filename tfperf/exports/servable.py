@@ -1,6 +1,7 @@
 """A net, or a SavedModel, as one function from named tensors to named tensors: what exports and engines begin with."""
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,13 @@ from tfperf.exports.layer_policies import computing_in
 from tfperf.exports.net_arguments import arguments_from, specs_of_call
 from tfperf.exports.signature import SIGNATURE_NAME, Signature, TensorForm, flat_arrays
 
-__all__ = ["Servable"]
+__all__ = ["Servable", "file_name"]
+
+MOST_BYTES = 150
+"""The longest name of a net: with what stands around it in a file's name, less than the 255 that Linux allows."""
+
+MOST_LETTERS = 100
+"""Letters in the name of a net, an input or an output; measurements and facts are called by it and more."""
 
 Function = Callable[..., dict[str, tf.Tensor]]
 
@@ -28,7 +35,7 @@ class Servable:
     """What can be exported and run by an engine: a signature, and a function that keeps to it.
 
     Attributes:
-        name: of the net; that of its folder under saved_models/.
+        name: of the net, as a file can be called; that of its folder under saved_models/.
         signature: the named inputs and outputs.
         net: the Keras model; None: it came from a SavedModel, or more than a net is in it.
         pack: from tensors, in the order of the signature, to the positional arguments that the net's call takes.
@@ -56,7 +63,7 @@ class Servable:
             renamed: outputs as the net itself names them -> their names in the signature, where these are others.
         """
         self.changes, self._renamed = dict(changes or {}), dict(renamed or {})
-        self.name, self.signature, self.call, self.net, self.pack = name, signature, call, net, pack
+        self.name, self.signature, self.call, self.net, self.pack = file_name(name), signature, call, net, pack
         self._keeps = keeps
 
     @classmethod
@@ -98,7 +105,8 @@ class Servable:
         except Exception as error:
             why, tried = shortened(error, keep_end=True), "; ".join(map(str, inputs))  # the cause comes last
             raise ExportError(
-                f"net '{net.name}' cannot be traced with {tried}: {why}. If its inputs are others, give example inputs"
+                f"net '{file_name(net.name)}' cannot be traced with {tried}: {why}. "
+                "If its inputs are others, give example inputs"
             ) from error
         signature = Signature(inputs=inputs, outputs=_outputs(traced))
         return cls(name or net.name, signature, call, keeps=[net], net=net, pack=pack)
@@ -118,11 +126,14 @@ class Servable:
             known = ", ".join(loaded.signatures) or "none"
             raise ExportError(f"expected one of the signatures of {folder} ({known}). Received: {signature}")
         function = loaded.signatures[signature]
-        inputs = tuple(
-            TensorForm(name=key, shape=tuple(spec.shape), dtype=spec.dtype.name)
-            for key, spec in function.structured_input_signature[1].items()
-        )
-        outputs = _outputs(function)
+        try:
+            inputs = tuple(
+                TensorForm(name=key, shape=tuple(spec.shape), dtype=spec.dtype.name)
+                for key, spec in function.structured_input_signature[1].items()
+            )
+            outputs = _outputs(function)
+        except ValueError as error:  # a shape of unknown rank, or a name that is no printable line
+            raise ExportError(f"expected named tensors in the signature of {folder}: {shortened(error)}") from error
 
         def call(**tensors: Any) -> dict[str, tf.Tensor]:
             given = {form.name: tf.convert_to_tensor(tensors[form.name], form.dtype) for form in inputs}
@@ -316,6 +327,14 @@ class Servable:
         return Servable(self.name, self.signature, call, keeps=[], changes=changes)
 
 
+def file_name(name: str) -> str:
+    """The name of a net as one that a file can have, and a terminal can show."""
+    plain = "".join(c if c.isprintable() and c not in "/\\" else "_" for c in name)[:MOST_LETTERS]
+    encoding = sys.getfilesystemencoding()
+    short = plain.encode(encoding, "replace")[:MOST_BYTES].decode(encoding, "ignore").strip()
+    return re.sub(r"^\.+", "_", short) or "net"
+
+
 def _call_of(
     net: keras.Model, inputs: Sequence[TensorForm], pack: Any, precision: str, calls: Calls | None = None
 ) -> Function:
@@ -343,7 +362,9 @@ def _places(net: keras.Model, example: Any, called_with: Sequence[Any]) -> list[
     try:
         return list(get_input_signature(net))
     except ValueError as error:
-        raise ExportError(f"expected net '{net.name}' to have been called once, or example inputs for it") from error
+        raise ExportError(
+            f"expected net '{file_name(net.name)}' to have been called once, or example inputs for it"
+        ) from error
 
 
 def _input_names(places: Any) -> list[str]:
@@ -368,7 +389,8 @@ def _outputs(traced: Any) -> tuple[TensorForm, ...]:
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """The names with only what every format allows, numbered where two are alike."""
-    plain = [re.sub(r"\W", "_", name) for name in names]
+    plain = [re.sub(r"\W", "_", name, flags=re.ASCII)[:MOST_LETTERS] for name in names]
+    plain = [f"x{name}" if name.startswith("_") else name for name in plain]  # TensorFlow's begin with a letter
     repeated = {name for name, count in Counter(plain).items() if count > 1}
     return [f"{name}_{index}" if name in repeated else name for index, name in enumerate(plain)]
 

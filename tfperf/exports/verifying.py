@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfperf.errors import ExportError, shortened
 from tfperf.exports.arrays import read_arrays
-from tfperf.exports.manifest import REFERENCE, Manifest
+from tfperf.exports.manifest import REFERENCE, Manifest, listed
 from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.exports.writing import newest_version
 from tfperf.measure.agreement import Agreement, check_agreement
@@ -49,15 +49,20 @@ def verify(folder: Path | str) -> Verified:
     except OSError as error:
         raise ExportError(f"{place} cannot be read: {error.filename}: {error.strerror}") from error
     if faults:
-        more = f", and {len(faults) - 3} more" if len(faults) > 3 else ""
-        raise ExportError(f"{place} is not as it was exported: {'; '.join(faults[:3])}{more}")
+        raise ExportError(f"{place} is not as it was exported: {listed(faults)}")
     reference = read_arrays(place / REFERENCE)
+    known = {"inputs": manifest.signature.inputs, "outputs": manifest.signature.outputs}
+    if missing := [
+        f"{side}/{one.name}" for side in known for one in known[side] if f"{side}/{one.name}" not in reference
+    ]:
+        raise ExportError(f"{place} is not as it was exported: {REFERENCE} lacks {missing[0]}")
     expected = {form.name: reference[f"outputs/{form.name}"] for form in manifest.signature.outputs}
     try:
         loaded = tf.saved_model.load(str(place))
         serve = loaded.signatures[SIGNATURE_NAME]
         inputs = {form.name: tf.constant(reference[f"inputs/{form.name}"]) for form in manifest.signature.inputs}
-        answers = {name: tensor.numpy() for name, tensor in serve(**inputs).items()}
+        answered = serve(**inputs)
+        answers = {name: answered[name].numpy() for name in expected}
     except Exception as error:
         raise ExportError(f"{place} cannot be loaded and run: {shortened(error)}") from error
     agreement = check_agreement(f"{manifest.name} version {manifest.version}", answers, expected, TOLERANCE)

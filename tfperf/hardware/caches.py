@@ -32,8 +32,11 @@ def data_caches(folder: Path = FOLDER) -> tuple[Cache, ...]:
     found = []
     for place in sorted(folder.glob("index*")):
         try:
-            told = {name: (place / name).read_text().strip() for name in ("type", "level", "size", "shared_cpu_list")}
-            line = int((place / "coherency_line_size").read_text())
+            told = {
+                name: (place / name).read_text(encoding="utf-8").strip()
+                for name in ("type", "level", "size", "shared_cpu_list")
+            }
+            line = int((place / "coherency_line_size").read_text(encoding="utf-8"))
             if told["type"] != "Instruction":
                 size = _bytes(told["size"])
                 shared = _count(told["shared_cpu_list"])

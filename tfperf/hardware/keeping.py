@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from tfperf.caching import cache_folder
-from tfperf.errors import ResultFileError
+from tfperf.errors import CacheError, ResultFileError
 from tfperf.measure import Environment
 from tfperf.measure.results import read_document, write_result
 from tfperf.measure.value import Value
@@ -25,13 +25,15 @@ Kind = TypeVar("Kind", bound=Value)
 
 
 class Keeping(NamedTuple, Generic[Kind]):
-    """A file in which one kind of measurement of this machine is kept."""
+    """A file in which one kind of measurement of this machine is kept; None: there is no place for one."""
 
-    path: Path
+    path: Path | None
     kind: type[Kind]
 
     def kept(self) -> Kind | None:
         """What is in it; None: nothing that this version can read."""
+        if self.path is None:
+            return None
         try:
             return read_document(self.path, self.kind)
         except ResultFileError:
@@ -42,8 +44,9 @@ class Keeping(NamedTuple, Generic[Kind]):
         if not fresh and (found := self.kept()) is not None:
             return found
         measured = measure()
-        with contextlib.suppress(ResultFileError):  # a home that is read-only loses no measurement
-            write_result(self.path, measured)
+        if self.path is not None:
+            with contextlib.suppress(ResultFileError):  # a home that is read-only loses no measurement
+                write_result(self.path, measured)
         return measured
 
 
@@ -51,10 +54,12 @@ def keeping(folder: Path | None, name: str, kind: type[Kind]) -> Keeping[Kind]:
     """Where such measurements of this machine are kept.
 
     Args:
-        folder: None: tfperf's own cache.
+        folder: None: tfperf's own cache; where there can be none, nothing is kept.
         name: of what is kept.
     """
-    return Keeping((folder or cache_folder() / "hardware") / f"{name}-{machine_key()}.json", kind)
+    with contextlib.suppress(CacheError):
+        return Keeping((folder or cache_folder("hardware")) / f"{name}-{machine_key()}.json", kind)
+    return Keeping(None, kind)
 
 
 def machine_key(environment: Environment | None = None, gpus: Path = GPUS) -> str:
@@ -77,7 +82,9 @@ def machine_key(environment: Environment | None = None, gpus: Path = GPUS) -> st
 def _model(information: Path) -> str:
     """The line of NVIDIA's driver that names the GPU."""
     with contextlib.suppress(OSError):
-        return next((line for line in information.read_text().splitlines() if line.startswith("Model:")), "")
+        return next(
+            (line for line in information.read_text(encoding="utf-8").splitlines() if line.startswith("Model:")), ""
+        )
     return ""
 
 

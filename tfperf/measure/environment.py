@@ -171,7 +171,7 @@ def _own_cpu_seconds() -> float:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return None
 

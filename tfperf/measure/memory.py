@@ -37,7 +37,7 @@ class PeakMemory:
     def __init__(self) -> None:
         reset_peak_device_memory()
         try:
-            _CLEAR_REFS.write_text("5")  # 5: reset the peak, see proc_pid_clear_refs(5)
+            _CLEAR_REFS.write_text("5", encoding="utf-8")  # 5: reset the peak, see proc_pid_clear_refs(5)
             self._was_reset = True
         except OSError:
             self._was_reset = False
@@ -56,7 +56,7 @@ class PeakMemory:
 
 def _high_water_mark() -> int:
     """The kernel's high-water mark of resident memory, which can be reset, in bytes."""
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+    line = next(line for line in _STATUS.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024  # the kernel's kB are KiB
 
 
@@ -80,6 +80,6 @@ def available_memory() -> int:
 def _group_bytes(name: str, otherwise: int = sys.maxsize) -> int:
     """A figure of this process's control group; another where there is none, or no limit."""
     try:
-        return int((_GROUP / name).read_text())
+        return int((_GROUP / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # "max"
         return otherwise

@@ -1,5 +1,6 @@
 """Durations and ratios as a person would say them."""
 
+from tfperf.errors import escape_unprintable
 from tfperf.measure.statistics import Interval
 
 __all__ = ["escape_unprintable", "format_bytes", "format_interval", "format_ratio", "format_seconds", "plain_ratio"]
@@ -43,8 +44,3 @@ def format_bytes(size: float) -> str:
             break
         size /= 1024
     return f"{size:.4g} {unit}"
-
-
-def escape_unprintable(text: object) -> str:
-    """The text in one line that no terminal takes for a command: other characters as Python escapes them."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text))

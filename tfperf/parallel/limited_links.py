@@ -55,7 +55,7 @@ def join_by_links(processes: Sequence[int], bandwidth: float) -> None:
     """
     limits = ("root", "tbf", "rate", f"{bandwidth:.0f}bps", "burst", str(BURST), "limit", str(QUEUE))  # bps: bytes
     _run("ip", "address", "add", f"{HOST}/32", "dev", "lo")
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1", encoding="utf-8")
     for server, process in enumerate(processes):
         inside = ("nsenter", "--target", str(process), "--net")
         link, gateway = f"server{server}", f"10.77.{server + 1}.1"

@@ -139,7 +139,7 @@ class RehearsedWorker:
         self._deaths: dict[str, int] = {}
         self._joins: dict[str, int] = {}
         if self._folder:
-            self._deaths, self._joins = json.loads((self._folder / _SCHEDULE).read_text())
+            self._deaths, self._joins = json.loads((self._folder / _SCHEDULE).read_text(encoding="utf-8"))
 
     @property
     def is_rehearsing(self) -> bool:
@@ -179,13 +179,13 @@ class RehearsedWorker:
             os.kill(os.getpid(), signal.SIGKILL)
         for host, joins_at in self._joins.items():
             if joins_at == number:
-                with (self._folder / _HOSTS).open("a") as file:
+                with (self._folder / _HOSTS).open("a", encoding="utf-8") as file:
                     file.write(f"{host}:1\n")  # each worker adds it; `tfperf launch` takes equal lines for one
 
     def _note(self, **what: Any) -> None:
         """Write at once, so that the note outlives the worker."""
         if self._folder:
-            with (self._folder / f"{self._host}.notes").open("a") as notes:
+            with (self._folder / f"{self._host}.notes").open("a", encoding="utf-8") as notes:
                 notes.write(f"{json.dumps(what)}\n")
 
 
@@ -219,14 +219,14 @@ def rehearse(
         raise ValueError(f"expected hosts that are names of this machine. Received: {elsewhere[0]}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        (folder / _SCHEDULE).write_text(json.dumps([dict(deaths), dict(joins)]))
-        (folder / _HOSTS).write_text("".join(f"{host}:1\n" for host in hosts))
+        (folder / _SCHEDULE).write_text(json.dumps([dict(deaths), dict(joins)]), encoding="utf-8")
+        (folder / _HOSTS).write_text("".join(f"{host}:1\n" for host in hosts), encoding="utf-8")
         discovery = folder / "discover.sh"
-        discovery.write_text(f"#!/bin/sh\nexec cat '{folder / _HOSTS}'\n")
+        discovery.write_text(f"#!/bin/sh\nexec cat '{folder / _HOSTS}'\n", encoding="utf-8")
         discovery.chmod(0o700)
         launcher = [sys.executable, "-m", "tfperf", "launch", "-np", str(len(hosts)), "--min-np", "1"]
         launcher += ["--max-np", str(len(hosts) + len(joins)), "--host-discovery-script", str(discovery)]
-        with (folder / "output").open("w+") as output:
+        with (folder / "output").open("w+", encoding="utf-8") as output:
             if failure := _run_to_end([*launcher, *command], folder, output, deadline):
                 output.seek(0)
                 last = " | ".join(output.read().splitlines()[-LAST_LINES:])
@@ -254,7 +254,7 @@ def _read(folder: Path) -> Rehearsal:
     """What the workers of a rehearsal left in their folder."""
     batches, deaths = [], {}
     for file in folder.glob("*.notes"):
-        for line in file.read_text().splitlines():
+        for line in file.read_text(encoding="utf-8").splitlines():
             note = json.loads(line)
             if "killed" in note:
                 deaths[file.stem] = note["killed"]

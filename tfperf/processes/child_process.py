@@ -13,8 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-import psutil
-
 from tfperf.processes import keeper
 from tfperf.processes.patience import Patience
 
@@ -216,6 +214,8 @@ class ChildProcess:
         Args:
             whole: what it started counts as well, for which the table of all processes is read.
         """
+        import psutil  # the doctor asks for nothing beyond the standard library
+
         used = 0
         with contextlib.suppress(psutil.Error):
             family = psutil.Process(self._keeper.pid).children(recursive=True) if whole else [psutil.Process(self.pid)]
@@ -242,6 +242,8 @@ class ChildProcess:
 
     def _sweep(self) -> None:
         """End what a killed keeper has left."""
+        import psutil
+
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if process.environ().get(MARK) == self._mark:

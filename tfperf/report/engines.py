@@ -159,7 +159,7 @@ def _draw(axes: Axes, survey: Survey, title: str) -> None:
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.grid(axis="x", alpha=0.3)
-    axes.set_title(title)
+    axes.set_title(title, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
 
 

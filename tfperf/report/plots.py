@@ -1,5 +1,6 @@
 """What was measured, as pictures."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,10 +27,12 @@ def save(path: Path, draw: Callable[[Figure], None]) -> None:
     draw(figure)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with writing_whole(path) as file:
+        with writing_whole(path) as file, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a box stands for the letter
             figure.savefig(file, format="png")
-    except OSError as error:
-        raise ResultFileError(f"cannot write the plot {path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a null character in the path
+        reason = getattr(error, "strerror", None) or error
+        raise ResultFileError(f"cannot write the plot {path}: {reason}") from error
 
 
 def interval_plot(axes: Axes, comparison: Comparison, title: str) -> None:

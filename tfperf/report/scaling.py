@@ -82,7 +82,7 @@ def draw_scaling(figure: Figure, rows: Sequence[ScaleRow], knee: int, title: str
         axes.set_xlabel("workers")
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(title)
+    figure.suptitle(title, parse_math=False)
 
 
 def write_scale_plot(path: Path, rows: Sequence[ScaleRow], knee: int, title: str) -> None:

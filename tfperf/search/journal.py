@@ -1,6 +1,7 @@
 """Finished trials on disk, so that a search which was killed goes on where it was."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -13,9 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from tfperf.caching import cache_folder
-from tfperf.engines.trial import Trial
+from tfperf.engines.trial import Status, Trial
 from tfperf.errors import SearchError
-from tfperf.files import writing_whole
+from tfperf.files import remove_parts, writing_whole
 from tfperf.measure import Comparison, Environment
 from tfperf.measure.value import Value
 from tfperf.search.question import Question
@@ -35,11 +36,14 @@ def journal_folder(fingerprints: Sequence[str], question: Question, environment:
 
     Args:
         fingerprints: of the net and of all arrays that are given with it.
+
+    Raises:
+        CacheError: there is no place for the cache, or others could change what is in it.
     """
     question = question.model_copy(update={"time_limit": None})  # with more time the same search goes on
     place = environment.model_dump(exclude={"git_revision", "frequency_governor", "accelerators"})
     made_from = [*fingerprints, question.model_dump_json(), json.dumps(place, sort_keys=True)]
-    return cache_folder() / "tune" / hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
+    return cache_folder("tune") / hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
 
 
 class Journal:
@@ -49,6 +53,7 @@ class Journal:
         """Read what is there; what cannot be read counts as not done."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        remove_parts(folder)
         self._trials = {trial.name: trial for trial in self._read("trial-*.json", Trial)}
 
     def trial(self, name: str) -> Trial | None:
@@ -62,11 +67,15 @@ class Journal:
     def add(self, trial: Trial) -> None:
         """Keep a trial that is finished.
 
+        One that a full disk kept from running says nothing of its plan, and is tried again.
+
         Raises:
             OSError: the disk is full.
         """
-        self._trials[trial.name] = trial
+        if trial.status is not Status.RAN and os.strerror(errno.ENOSPC) in trial.reason:
+            return
         self._write(f"trial-{_key(trial.name)}.json", trial)
+        self._trials[trial.name] = trial
 
     def round(self, stage: str, names: Sequence[str]) -> Round | None:
         """A round that was finished with these trials."""
@@ -93,14 +102,12 @@ class Journal:
             SearchError: somebody does.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        with self.folder.with_name(f"{self.folder.name}.lock").open(
-            "w"
-        ) as lock:  # beside it: to discard it frees nobody
+        beside = self.folder.with_name(f"{self.folder.name}.lock")  # so that to discard the folder frees nobody
+        with beside.open("w", encoding="utf-8") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise SearchError("this net is being tuned by another process; wait for it, or end it") from error
-            lock.write(str(os.getpid()))
             yield
 
     def _read(self, pattern: str, kind: type[Trial] | type[Round]) -> Iterator[Any]:

@@ -204,7 +204,7 @@ def _searched(
     outcome = Outcome(
         model=subject.servable.name,
         opened_as=printable(subject.opened_as),
-        signature=subject.signature,
+        signature=None if subject.signature is None else printable(subject.signature),
         seed=subject.seed,
         inputs=_source(subject.inputs, subject.inputs_file),
         labels=_source(subject.labels, subject.labels_file),

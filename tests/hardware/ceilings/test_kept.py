@@ -116,3 +116,16 @@ def test_what_an_older_version_kept_is_measured_again(measured, tmp_path):
 def test_where_nothing_can_be_kept_it_is_measured_all_the_same(measured, tmp_path):
     (tmp_path / "file").write_text("in the way")
     assert ceilings_of_this_machine(tmp_path / "file").peak("float32", 1) == 1e11
+
+
+def test_without_a_place_for_a_cache_all_is_measured_anew(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tfperf.caching.home_folder", lambda: None)
+    for name in ("TFPERF_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    nowhere = keeping(None, "ceilings", Ceilings)
+    asked = []
+    for _ in range(2):
+        assert nowhere.get(lambda: asked.append("measured") or made_up()) == made_up()
+    assert (nowhere.kept(), len(asked)) == (None, 2)
+    assert list(tmp_path.iterdir()) == []

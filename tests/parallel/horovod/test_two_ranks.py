@@ -71,7 +71,7 @@ def told_end(returncode: int | None, output: str) -> str:
 def read(file: Path) -> Outcomes:
     """The outcomes that a rank wrote, by check."""
     found: Outcomes = {}
-    for line in file.read_text().splitlines() if file.exists() else []:
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
         entry = json.loads(line)
         found.setdefault(entry["check"], []).append(entry)
     return found

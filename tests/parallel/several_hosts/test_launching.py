@@ -43,7 +43,8 @@ SHOW = "import os, sys, time; time.sleep(1); print(sys.argv[1:], len(os.environ[
 def test_variables_are_as_long_as_they_are_and_in_no_list_of_processes(two_hosts):
     """Two of 100 kB: an argument of a process, as ssh would pass them in, ends at 128 kB."""
     variables = {"LONG": "secret" * 16_000, "LONG_TOO": "secret" * 16_000, "ODD": "a\n'b' $c \u00e9"}
-    with two_hosts.node1.start(*LAUNCH, *ETH0, "-H", "node2:1", "python", "-c", SHOW, "$x 'y'", **variables) as launch:
+    options = [*ETH0, "-H", "node2:1", *(word for name in variables for word in ("--export", name))]
+    with two_hosts.node1.start(*LAUNCH, *options, "python", "-c", SHOW, "$x 'y'", **variables) as launch:
         listed = []
         while launch.poll() is None:
             listed += two_hosts.node2.command_lines()

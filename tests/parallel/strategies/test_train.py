@@ -18,9 +18,9 @@ from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from tfperf.errors import TfperfError
 from tfperf.nets import get_net
 from tfperf.parallel import STRATEGIES, train
-from tfperf.processes import WorkerProcesses
 from tfperf.parallel.strategies import distributed
 from tfperf.parallel.strategies.loop import share
+from tfperf.processes import WorkerProcesses
 
 STEPS, BATCH, EXACT = 20, 32, 1e-5
 SECONDS_TO_NAME_THE_DEAD = 30

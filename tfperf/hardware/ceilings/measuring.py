@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tfperf.caching import cache_folder
 from tfperf.cores import usable_cores
+from tfperf.errors import CacheError
 from tfperf.hardware.ceilings import Ceilings, thread_words
 from tfperf.hardware.ceilings.disk import read_disk
 from tfperf.hardware.ceilings.loopback import measure_loopback
@@ -68,7 +69,9 @@ def measure_ceilings(
                 break
             parts[process.threads] = process.measure()
     tell("disk")
-    disk = read_disk(cache_folder() / "hardware", QUICK_DISK_BYTES if quick else DISK_BYTES)
+    disk = None
+    with contextlib.suppress(CacheError):  # then there is no disk to speak of
+        disk = read_disk(cache_folder("hardware"), QUICK_DISK_BYTES if quick else DISK_BYTES)
     tell("loopback network")
     loopback = measure_loopback(QUICK_LOOPBACK_BYTES if quick else LOOPBACK_BYTES)
     most = parts[counts[0]]

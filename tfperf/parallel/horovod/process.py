@@ -9,7 +9,8 @@ import tensorflow as tf
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod.leaving import shutdown_at_exit
 from tfperf.parallel.horovod.stalls import forget_exchanges, watch_for_stalls
-from tfperf.parallel.launch.loopback import listen_on_loopback_only
+from tfperf.parallel.launch.hosts import address_of
+from tfperf.parallel.launch.loopback import listen_on
 
 __all__ = ["init", "is_elastic", "verbose"]
 
@@ -27,8 +28,8 @@ def init(process_sets: Sequence[hvd.ProcessSet] | str | None = None) -> None:
     Raises:
         HorovodError: TensorFlow has used the GPUs already, so that this rank cannot take its own.
     """
-    if os.environ.get("HOROVOD_GLOO_IFACE") == "lo":
-        listen_on_loopback_only()
+    if interface := os.environ.get("HOROVOD_GLOO_IFACE"):
+        listen_on(address_of(interface))
     if tf.config.list_physical_devices("GPU"):
         os.environ.setdefault("HOROVOD_ENABLE_XLA_OPS", "1")  # there Keras compiles by default, exchange and all
     hvd.init(process_sets=process_sets)

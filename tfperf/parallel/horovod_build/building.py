@@ -53,7 +53,7 @@ def build(plan: Plan, cache: Path, jobs: int, on_line: Callable[[str], object]) 
             problem = _build(plan, work, jobs, log, on_line)
         kept_log = keep(log_file, cache, plan.key, LOG_NAME)
         if problem is not None:
-            with kept_log.open(errors="replace") as lines:
+            with kept_log.open(errors="replace", encoding="utf-8") as lines:
                 raise HorovodError(f"{problem}: {first_error(lines)}; the whole log is {kept_log}")
         (wheel,) = (work / "wheel").glob("*.whl")
         if not has_extension(wheel):
@@ -75,7 +75,7 @@ def _build(plan: Plan, work: Path, jobs: int, log: BinaryIO, on_line: Callable[[
     if follow([*pip, "install", "--target", str(tools), *TOOLS], base, log, on_line) != 0:
         return "pip cannot install the tools that build Horovod"
     requirement = work / "horovod.txt"
-    requirement.write_text(f"horovod=={VERSION} --hash=sha256:{SHA256}\n")
+    requirement.write_text(f"horovod=={VERSION} --hash=sha256:{SHA256}\n", encoding="utf-8")
     environment = plan.environment(
         base,
         tools=tools,
@@ -97,7 +97,7 @@ def _name_for_linker(nccl: Nccl, folder: Path) -> None:
     The file is a linker script and not a link, and named like a static library: for a shared one CMake would
     write this temporary folder into the extension as a place to load libraries from.
     """
-    (folder / "libnccl_static.a").write_text(f"INPUT({nccl.library})\n")
+    (folder / "libnccl_static.a").write_text(f"INPUT({nccl.library})\n", encoding="utf-8")
 
 
 def _check_room(folder: Path) -> None:

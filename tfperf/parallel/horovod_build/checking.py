@@ -48,7 +48,7 @@ def allreduce_on_two_ranks(deadline_s: float = DEADLINE_S, *, mpi: bool = False)
         command = [sys.executable, "-m", "tfperf", "launch", *options, "--", *program]
         _run(command, deadline_s)
         try:
-            found = json.loads(result.read_text())
+            found = json.loads(result.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise HorovodError("the two ranks ended without an error and without a result") from error
     expected = float(sum(range(1, RANKS + 1)))

@@ -72,10 +72,10 @@ def write_forwarding_headers(tensorflow: TensorFlowHere, folder: Path, *, gpu: b
         header = folder / "tensorflow/compiler/xla" / old
         header.parent.mkdir(parents=True, exist_ok=True)
         without_status = old == BUILDER and not (tensorflow.include / "xla/statusor.h").exists()
-        header.write_text(f'#include "xla/{new}"\n{STATUS_OR if without_status else ""}')
+        header.write_text(f'#include "xla/{new}"\n{STATUS_OR if without_status else ""}', encoding="utf-8")
     if gpu:
         (folder / "tensorflow/compiler/xla" / STREAM).parent.mkdir(parents=True, exist_ok=True)
-        (folder / "tensorflow/compiler/xla" / STREAM).write_text(STREAM_VALUE)
+        (folder / "tensorflow/compiler/xla" / STREAM).write_text(STREAM_VALUE, encoding="utf-8")
 
 
 def include_folders(tensorflow: TensorFlowHere) -> list[Path]:

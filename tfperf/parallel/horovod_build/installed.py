@@ -78,7 +78,7 @@ def installed() -> InstalledHorovod | None:
 def _built_for(package: Path) -> str | None:
     """The TensorFlow version that Horovod's own build wrote down."""
     try:
-        frameworks = json.loads((package / "metadata.json").read_text())
+        frameworks = json.loads((package / "metadata.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     version = frameworks.get("tensorflow")

@@ -155,5 +155,7 @@ def _nccl_places(cuda_home: Path) -> Iterator[tuple[Path, Path, bool]]:
 
 
 def _nccl_version(header: Path) -> str:
-    defined = dict(re.findall(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", header.read_text(), flags=re.MULTILINE))
+    defined = dict(
+        re.findall(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", header.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    )
     return ".".join(defined.get(part, "?") for part in ("MAJOR", "MINOR", "PATCH"))

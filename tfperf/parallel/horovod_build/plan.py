@@ -144,7 +144,7 @@ class Plan:
 
 def _processor() -> tuple[str, ...]:
     try:
-        words = Path("/proc/cpuinfo").read_text()
+        words = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
         return ()
     flags = set((re.findall(r"^flags\s*:(.*)$", words, flags=re.MULTILINE) or [""])[0].split())

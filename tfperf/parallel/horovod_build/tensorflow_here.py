@@ -48,7 +48,11 @@ class TensorFlowHere:
     def cuda_version(self) -> str | None:
         """The CUDA that it was compiled with, or None for a build without CUDA."""
         build_info = self.folder / "python" / "platform" / "build_info.py"
-        found = re.search(r"'cuda_version', '([\d.]+)'", build_info.read_text()) if build_info.exists() else None
+        found = (
+            re.search(r"'cuda_version', '([\d.]+)'", build_info.read_text(encoding="utf-8"))
+            if build_info.exists()
+            else None
+        )
         return found[1] if found else None
 
 

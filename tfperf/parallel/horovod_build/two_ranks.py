@@ -31,7 +31,7 @@ def main(result: Path) -> None:
     if hvd.rank() == 0:
         least, greatest = float(tf.reduce_min(total)), float(tf.reduce_max(total))
         found = {"size": hvd.size(), "least": least, "greatest": greatest, "seconds": everyone.numpy().tolist()}
-        result.write_text(json.dumps(found))
+        result.write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

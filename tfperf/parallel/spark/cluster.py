@@ -143,7 +143,7 @@ class SparkCluster:
             (self._home / part.name).symlink_to(part)
         for folder in ("conf", "tmp"):
             (self._home / folder).mkdir()
-        (self._home / "conf" / "log4j2.properties").write_text(LOG_SETTINGS)
+        (self._home / "conf" / "log4j2.properties").write_text(LOG_SETTINGS, encoding="utf-8")
         return {
             "SPARK_HOME": str(self._home),
             "SPARK_CONF_DIR": str(self._home / "conf"),
@@ -180,7 +180,7 @@ class SparkCluster:
         configuration = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         keyboard_interrupt = signal.getsignal(signal.SIGINT)
         # In a session of its own, so that Ctrl-C does not reach it: it is ended here, in order.
-        with (self._home / "driver.log").open("w") as log:
+        with (self._home / "driver.log").open("w", encoding="utf-8") as log:
             gateway = launch_gateway(configuration, {"stderr": log, "start_new_session": True})
         self.context = SparkContext(conf=configuration, gateway=gateway)
         if signal.getsignal(signal.SIGINT) is not keyboard_interrupt:
@@ -229,7 +229,9 @@ class SparkCluster:
     def _last_words(self) -> str:
         """The error of the worker that failed first, from the executors' logs; empty: none said any."""
         logs = [*sorted(self._home.glob("work/*/*/std*")), *self._home.glob("driver.log")]
-        errors = [match[1] for log in logs for match in _ERROR.finditer(log.read_text(errors="replace"))]
+        errors = [
+            match[1] for log in logs for match in _ERROR.finditer(log.read_text(errors="replace", encoding="utf-8"))
+        ]
         causes = [error for error in errors if not error.startswith(_FOLLOW_UPS)]
         return _one_line((causes or errors or [""])[0])
 

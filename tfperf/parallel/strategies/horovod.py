@@ -32,7 +32,7 @@ def train(task: Task, workers: int) -> Trained:
         (folder / TASK).write_bytes(pickle.dumps((sys.path, task.pickled())))
         failure = launch(Job([sys.executable, "-P", "-m", "tfperf.parallel.strategies.rank", name], ranks=workers))
         if (folder / ERROR).exists():
-            raise TfperfError((folder / ERROR).read_text())
+            raise TfperfError((folder / ERROR).read_text(encoding="utf-8"))
         if failure:
             raise TfperfError(f"expected {workers} ranks to train to the end; {failure.words}")
         trained: Trained = pickle.loads((folder / TRAINED).read_bytes())  # noqa: S301  # rank 0's, in our own folder

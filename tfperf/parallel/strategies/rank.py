@@ -63,7 +63,7 @@ def main(folder: Path) -> int:
     try:
         trained = run(Rank(), Task.unpickled(task))
     except TfperfError as error:
-        (folder / ERROR).write_text(str(error))
+        (folder / ERROR).write_text(str(error), encoding="utf-8")
         return BAD_INPUT
     if hvd.rank() == 0:
         (folder / TRAINED).write_bytes(pickle.dumps(trained))
