@@ -213,8 +213,25 @@ def launch_killed(chance: random.Random, folder: Path) -> None:
 def interleavings(*_: object) -> None:
     """The tests that force them, each a few times."""
     names = "an_error_with_one_rank or another_thread_takes or lock_is_held or before_the_rendezvous"
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", names]
-    done = run([*command, "tests/parallel/launch/test_ending.py"], deadline=DEADLINE, folder=ROOT)
+    test("tests/parallel/launch/test_ending.py", "-k", names)
+
+
+@fault("training", "batches are unequal, gradients are not finite, a rank diverges by a bit", 1)
+def training(*_: object) -> None:
+    """The tests on two ranks."""
+    test("tests/parallel/horovod/test_two_ranks.py", "tests/parallel/horovod/test_guard.py")
+
+
+@fault("training", "workers of elastic training die and join: the ledger of batches", 1)
+def ledger(*_: object) -> None:
+    """The tests of elastic training."""
+    test("tests/parallel/horovod/test_elastic_run.py", "tests/parallel/test_rehearsal.py")
+
+
+def test(*arguments: str) -> None:
+    """Run tests of tfperf."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    done = run([*command, *arguments], deadline=2 * DEADLINE, folder=ROOT)
     if done.code:
         raise LostError(done.output.strip().splitlines()[-1])
 
