@@ -27,6 +27,7 @@ def test_help(tfperf_command):
         (["--hostfile", "missing", "true"], "missing"),
         (["-np", "2", "--tf-config", "65536", "true"], "--tf-config"),
         (["-np", "3", "--parameter-servers", "1", "true"], "--tf-config PORT"),
+        (["-np", "2", "--export", "NO_SUCH_VARIABLE", "true"], "Received: NO_SUCH_VARIABLE"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(tfperf_command, arguments, words):
@@ -77,13 +78,32 @@ def test_a_manifest_that_cannot_be_is_one_line_and_2(tfperf_command, arguments, 
 
 def test_a_manifest_is_yaml_and_starts_nothing(tfperf_command, tmp_path):
     yaml = pytest.importorskip("yaml", reason="needs PyYAML, which Horovod brings")
-    options = ["--tf-config", "2222", "--stall-limit", "900", "--verbose", "--network-interfaces", "net1"]
+    options = [
+        "--tf-config",
+        "2222",
+        "--stall-limit",
+        "900",
+        "--verbose",
+        "--network-interfaces",
+        "net1",
+        "-x",
+        "A",
+        "-x",
+        "B",
+    ]
     result = tfperf_command("launch", *KUBERNETES, "-np", "2", *options, "touch", tmp_path / "started")
     assert (result.returncode, result.stderr) == (0, "")
     replicas = yaml.safe_load(result.stdout)["spec"]["mpiReplicaSpecs"]
     (launcher,) = replicas["Launcher"]["template"]["spec"]["containers"]
     words = " ".join(launcher["command"])
-    for part in ("-np 2 ", "--tf-config 2222 ", "--stall-limit 900 ", "--verbose ", "--network-interfaces net1 "):
+    for part in (
+        "-np 2 ",
+        "--tf-config 2222 ",
+        "--stall-limit 900 ",
+        "--verbose ",
+        "--network-interfaces net1 ",
+        "--export A --export B ",
+    ):
         assert part in words
     assert not (tmp_path / "started").exists()
 

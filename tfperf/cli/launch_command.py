@@ -14,8 +14,6 @@ from tfperf.cli.quiet import QUIET_LOG
 
 __all__ = ["register"]
 
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -80,6 +78,16 @@ def register(app: typer.Typer) -> None:
         output_folder: Annotated[
             Path | None, typer.Option("--output-filename", help="Keep a copy of what each rank prints in this folder.")
         ] = None,
+        export: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--export",
+                "-x",
+                metavar="NAME",
+                help="Send this environment variable to other hosts, too: those with a credential in their name, and "
+                "those that neither TensorFlow nor Horovod reads, stay here. May be repeated.",
+            ),
+        ] = None,
         manifest: Annotated[
             str | None,
             typer.Option(metavar="KIND", help="Start nothing; print a manifest: kubernetes, an MPIJob of Kubeflow."),
@@ -125,13 +133,14 @@ def register(app: typer.Typer) -> None:
                 interfaces=interfaces or "eth0",
                 options=[
                     *(word for name, value in options.items() if value is not None for word in (name, str(value))),
+                    *(word for name in export or () for word in ("--export", name)),
                     *(["--verbose"] if verbose else []),
                 ],
             )
             return
         if image is not None or gpus or slots_per_worker is not None:
             raise typer.BadParameter("expected --image, --slots-per-worker and --gpus with --manifest kubernetes")
-        from tfperf.parallel.launch import Job, parse_hosts, read_hostfile
+        from tfperf.parallel.launch import Ending, Job, parse_hosts, read_hostfile
         from tfperf.parallel.launch import launch as run
 
         given = [name for name in (hosts, hostfile, discovery_script) if name is not None]
@@ -155,21 +164,26 @@ def register(app: typer.Typer) -> None:
             mpi=mpi,
             interfaces=interfaces.split(",") if interfaces is not None else (),
             output_folder=output_folder,
+            exported=export or (),
             verbose=verbose,
             environment=dict(os.environ) if verbose else QUIET_LOG | os.environ,
         )
         logging.basicConfig(level=logging.INFO if verbose else logging.CRITICAL)  # Horovod's elastic driver logs
-        for number in ENDING_SIGNALS:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as a shell has it for what it runs in the background
-                signal.signal(number, _exit_on_signal)
-        try:
-            failure = run(job)
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(128 + signal.SIGPIPE) from None
+        ending = Ending()
+        with ending.on_signals():
+            try:
+                failure = run(job, ending)
+            except BrokenPipeError:
+                _leave(128 + signal.SIGPIPE)
         if failure:
-            print(f"tfperf launch: {failure.words}", file=sys.stderr)
-            raise typer.Exit(failure.code)
+            if not ending.asked:
+                print(f"tfperf launch: {failure.words}", file=sys.stderr, flush=True)
+            _leave(failure.code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Leave without waiting for threads: they may wait for a reader of the output, or for another machine."""
+    os._exit(code)
 
 
 def _check_manifest(kind: str, unfit: Mapping[str, object]) -> None:
@@ -190,10 +204,3 @@ def _print_mpi_job(command: list[str], image: str | None, ranks: int | None, **o
     if ranks is None:
         raise typer.BadParameter("expected the number of ranks: -np N")
     print(to_yaml(mpi_job(command, image=image, ranks=ranks, **options)), end="")
-
-
-def _exit_on_signal(number: int, _: object) -> NoReturn:
-    """End by an exception, so that the ranks are ended first; which another signal must not cut short."""
-    for ending in ENDING_SIGNALS:
-        signal.signal(ending, signal.SIG_IGN)
-    sys.exit(128 + number)

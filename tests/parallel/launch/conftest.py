@@ -1,6 +1,8 @@
 """Launches in processes of their own, whose every descendant is found by a mark in its environment."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -71,14 +73,23 @@ class Launched:
 @pytest.fixture
 def launched(tmp_path):
     """A function that starts `tfperf launch`; all that it started is killed at the end of the test."""
-    tokens = []
-    timers = []
+    tokens, timers, processes, late, files = [], [], [], [], []
 
     def kill(token):
         for process in marked(token):
             process.kill()
 
-    def launched(*arguments, tfperf=("-m", "tfperf")):
+    def dump_and_kill(token):
+        """Have all that is Python tell where each of its threads stands; that is among the errors of the launch."""
+        late.append(token)
+        processes = marked(token)
+        for process in processes:
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(signal.SIGABRT)
+        psutil.wait_procs(processes, timeout=5)
+        kill(token)
+
+    def launched(*arguments, tfperf=("-m", "tfperf"), stdout=subprocess.PIPE, **variables):
         token = uuid.uuid4().hex
         tokens.append(token)
         errors = tmp_path / f"stderr.{len(tokens)}"
@@ -86,26 +97,29 @@ def launched(tmp_path):
             process = subprocess.Popen(
                 [sys.executable, *tfperf, "launch", *map(str, arguments)],
                 cwd=tmp_path,
-                env=os.environ | {MARK: token},
-                stdout=subprocess.PIPE,
+                env=os.environ | variables | {MARK: token, "PYTHONFAULTHANDLER": "1"},
+                stdout=stdout,
                 stderr=stderr,
                 text=True,
                 start_new_session=True,
             )
-        timers.append(threading.Timer(DEADLINE, kill, (token,)))
+        timers.append(threading.Timer(DEADLINE, dump_and_kill, (token,)))
         timers[-1].start()
         processes.append(process)
+        files.append(errors)
         return Launched(process, token, errors)
 
-    processes = []
     yield launched
     for timer in timers:
         timer.cancel()
     for token in tokens:
         kill(token)
     for process in processes:
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()
         process.wait(DEADLINE)
+    if late:
+        pytest.fail("\n".join([f"a launch did not end within {DEADLINE} s:", *(file.read_text() for file in files)]))
 
 
 @pytest.fixture

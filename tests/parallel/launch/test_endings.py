@@ -52,8 +52,7 @@ def test_a_killed_launch(family):
 def test_a_killed_keeper(family):
     launch, ranks = family
     psutil.Process(ranks[0]).parent().kill()
-    launch.wait()
-    assert not psutil.pid_exists(ranks[0])
+    assert launch.all_gone(PROMISED)
     assert "rank 0 was killed by SIGKILL" in launch.errors()
 
 
@@ -100,12 +99,22 @@ def test_a_second_signal_does_not_cut_the_ending_short(launched, script, number)
     assert launch.wait() == 128 + number
 
 
-def test_ranks_that_do_not_hear_are_killed(launched, script):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_ranks_that_do_not_hear_are_killed(launched, script, number):
     launch = launched("-np", 2, "python", script(DEAF))
     launch.read_until("up", times=2)
-    launch.process.terminate()
+    launch.process.send_signal(number)
     assert launch.all_gone(PROMISED)
-    assert launch.wait() == 128 + signal.SIGTERM
+    assert launch.wait() == (-number if number == signal.SIGKILL else 128 + number)
+
+
+def test_a_rank_that_does_not_hear_is_killed_with_the_one_that_died(launched, script):
+    launch = launched("-np", 2, "python", script(DEAF))
+    lines = launch.read_until("up", times=2)
+    (victim,) = [int(line.split()[2]) for line in lines if line.startswith("[1] up")]
+    os.kill(victim, signal.SIGKILL)
+    assert launch.all_gone(PROMISED)
+    assert launch.errors() == "tfperf launch: rank 1 was killed by SIGKILL; the other ranks were ended\n"
 
 
 def test_a_frozen_rank_is_ended_too(family):

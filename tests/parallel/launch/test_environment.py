@@ -1,6 +1,7 @@
 """The variables of the ranks."""
 
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.launch import environment as module
-from tfperf.parallel.launch.environment import rank_environment, threads_per_rank
+from tfperf.parallel.launch.environment import SENT, rank_environment, sent_environment, threads_per_rank
 
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 WARNING, LIMIT = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
@@ -84,3 +85,35 @@ def test_the_rendezvous_server_is_asked_without_a_proxy(name):
 def test_ranks_share_the_cores(monkeypatch, cores, ranks, threads):
     monkeypatch.setattr(module, "usable_cores", lambda: cores)
     assert threads_per_rank(ranks) == threads
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["HOROVOD_RANK", "TF_NUM_INTRAOP_THREADS", "TF_CONFIG", "KERAS_BACKEND", "OMP_NUM_THREADS", "NCCL_DEBUG", "PATH"],
+)
+def test_what_ranks_elsewhere_need_is_sent(name):
+    assert sent_environment({name: "a\nb"}) == {name: "a\nb"}
+
+
+@pytest.mark.parametrize(
+    "name", ["HOME", "TF", "MY_TF_X", "PATHS", "TF_TOKEN", "HOROVOD_SECRET_KEY", "KERAS_api_Key", "NCCL_AUTH"]
+)
+def test_what_they_do_not_need_or_what_looks_like_a_credential_is_sent_on_demand(name):
+    assert sent_environment({name: "x"}) == {}
+    assert sent_environment({name: "x", "OTHER": "y"}, [name]) == {name: "x"}
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "TFPERF_CHILD", "TFPERF_SHARED_GROUP"])
+def test_what_means_something_on_one_machine_stays_there(name):
+    assert sent_environment({name: "0"}) == {}
+
+
+def test_all_that_ranks_share_is_sent():
+    shared = made()
+    assert sent_environment(shared) == shared
+
+
+def test_the_documentation_names_what_is_sent():
+    text = (Path(__file__).parents[3] / "docs" / "several_hosts.md").read_text()
+    (paragraph,) = re.findall(r"These are sent: (.*?)\.\n", text, re.DOTALL)
+    assert re.findall("`(.*?)`", paragraph) == sorted(SENT, key=str.lower)

@@ -28,8 +28,6 @@ for step in range(100_000):
 """
 
 ELASTIC = """
-from tfperf.parallel.launch import listen_on_loopback_only
-listen_on_loopback_only()
 import tensorflow as tf
 import horovod.tensorflow as hvd
 hvd.init()

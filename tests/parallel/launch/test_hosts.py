@@ -3,14 +3,18 @@
 import socket
 import string
 import sys
+import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tfperf.errors import HorovodError
+from tfperf.parallel.launch import hosts
+from tfperf.parallel.launch.ending import Ending, LaunchEnded
 from tfperf.parallel.launch.hosts import (
     DiscoveryScript,
+    FixedHosts,
     Host,
     address_of,
     is_this_machine,
@@ -23,6 +27,7 @@ NAMES = st.text(string.ascii_lowercase + string.digits + ".-_", max_size=20).map
 HOSTS = st.lists(st.builds(Host, NAMES, st.integers(1, 9999)), min_size=1, max_size=8, unique_by=lambda host: host.name)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are busy
 @given(HOSTS)
 def test_hosts_are_read_as_they_are_written(hosts):
     assert parse_hosts(",".join(f"{host.name}:{host.slots}" for host in hosts)) == tuple(hosts)
@@ -125,6 +130,41 @@ def test_a_discovery_script_that_fails_later_is_told_once_and_the_hosts_stay(dis
     discovery.answer.write_text("a:1\nnonsense nonsense\n")
     assert [script.find_available_hosts_and_slots() for _ in range(3)] == [{"a": 1}] * 3
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.fixture
+def hanging(tmp_path):
+    """A discovery script that hangs."""
+    path = tmp_path / "hangs"
+    path.write_text("#!/bin/sh\nsleep 600\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_discovery_script_that_hangs_has_failed(hanging, monkeypatch):
+    monkeypatch.setattr(hosts, "SCRIPT_SECONDS", 0.5)
+    with pytest.raises(HorovodError, match=r"discovery script .* failed: it did not end within 0\.5 s"):
+        DiscoveryScript(hanging).hosts()
+
+
+def test_a_discovery_script_is_ended_with_the_launch(hanging):
+    ending = Ending()
+    threading.Timer(0.3, ending.ask).start()
+    with pytest.raises(LaunchEnded):
+        DiscoveryScript(hanging, ending).hosts()
+
+
+def test_a_discovery_script_is_ended_once_nobody_wants_to_know(hanging, capsys):
+    script = DiscoveryScript(hanging)
+    threading.Timer(0.3, script.stop).start()
+    assert script.find_available_hosts_and_slots() == {}
+    assert capsys.readouterr().err == ""
+
+
+def test_fixed_hosts_stay():
+    fixed = FixedHosts(parse_hosts("a:1,b:2"))
+    fixed.stop()
+    assert fixed.find_available_hosts_and_slots() == {"a": 1, "b": 2}
 
 
 def test_other_machines_are_left_out_of_a_run_on_loopback_and_told_once(discovery, capsys):

@@ -227,6 +227,77 @@ def ssh_log(tmp_path, monkeypatch):
     return log
 
 
+RECORDING_SSH = """#!{python}
+import os, sys
+line = b"" if sys.stdin.isatty() else os.fdopen(0, "rb", 0, closefd=False).readline()
+with open({record!r}, "ab") as file:
+    file.write(b"\\0".join(word.encode() for word in sys.argv) + b"\\n" + line)
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.close(reader)
+    os.write(writer, line)
+    while piece := os.read(0, 1024):
+        os.write(writer, piece)
+    os._exit(0)
+os.dup2(reader, 0)
+os.close(writer)
+os.execvp("sh", ["sh", "-c", sys.argv[-1]])
+"""
+"""Stands for ssh: notes its command line and what it is sent at first, and runs the command here."""
+
+PLANTED = "planted-6f1d"
+CREDENTIALS = ["AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "TF_API_KEY", "HOROVOD_PASSWORD", "PYTHON_KEYRING_CREDENTIALS"]
+OTHERS = ["HOME_OF_MINE", "DATABASE_URL", "https_proxy"]
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    """A function that launches a rank behind ssh, and says all that ssh saw and what variables the rank has."""
+    folder, record = tmp_path / "bin", tmp_path / "record"
+    folder.mkdir()
+    (folder / "ssh").write_text(RECORDING_SSH.format(python=sys.executable, record=str(record)))
+    (folder / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+    def recorded(capfd, environment, **options):
+        job = Job(
+            command=["python", "-c", TELL],
+            hosts=elsewhere("one"),
+            interfaces=["lo"],
+            environment=os.environ | environment,
+            **options,
+        )
+        assert launch(job) is None
+        (line,) = capfd.readouterr().out.splitlines()
+        return record.read_text(), json.loads(line)[3]
+
+    return recorded
+
+
+def test_no_credential_leaves_this_machine(recorded, capfd):
+    """And nothing else that a rank does not need."""
+    seen, _ = recorded(capfd, dict.fromkeys([*CREDENTIALS, *OTHERS], PLANTED))
+    assert "tfperf.processes.keeper" in seen
+    assert "HOROVOD_RANK" in seen
+    assert PLANTED not in seen
+    assert not any(name in seen for name in [*CREDENTIALS, *OTHERS])
+
+
+def test_a_variable_is_sent_to_those_who_ask_for_it(recorded, capfd):
+    environment = {"HF_TOKEN": PLANTED, "MINE": PLANTED, "AWS_SECRET_ACCESS_KEY": PLANTED, "TF_MINE": "1"}
+    seen, variables = recorded(capfd, environment, exported=["HF_TOKEN", "MINE"])
+    assert variables["HF_TOKEN"] == variables["MINE"] == PLANTED
+    assert variables["TF_MINE"] == "1"
+    assert "AWS_SECRET_ACCESS_KEY" not in seen
+    for command_line in (line for line in seen.splitlines() if "\0" in line):
+        assert PLANTED not in command_line
+
+
+def test_a_variable_that_is_not_set_cannot_be_sent(ssh_log):
+    with pytest.raises(HorovodError, match=r"expected --export .* Received: NO_SUCH_VARIABLE"):
+        launch(Job(command=["true"], hosts=elsewhere("one"), interfaces=["lo"], exported=["NO_SUCH_VARIABLE"]))
+
+
 def elsewhere(*names):
     return parse_hosts(",".join(f"{name}.invalid:1" for name in names))  # RFC 2606 keeps it from ever being a host
 

@@ -5,7 +5,7 @@ import sys
 from typing import Annotated, Literal
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -137,6 +137,7 @@ def test_the_operators_list_of_hosts_can_be_read(tmp_path):
     assert read_hostfile(tmp_path / "hostfile") == parse_hosts(",".join(f"{name}:4" for name in names))
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are busy
 @given(
     st.lists(st.text(st.sampled_from("$(A) ") | st.characters(), min_size=1), min_size=1, max_size=3),
     st.integers(1, 5000),

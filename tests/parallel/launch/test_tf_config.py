@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tfperf.errors import HorovodError
@@ -20,6 +20,7 @@ def test_without_parameter_servers_all_are_workers():
     ]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are busy
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_with_them_each_has_its_own_address_and_the_role_that_is_there(workers, servers):
     number = 1 + workers + servers

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 import psutil
 
-from tfperf.parallel.resting import LOOK, Rest
+from tfperf.processes.resting import LOOK, Rest
 
 __all__ = ["watched_arrivals"]
 
@@ -58,4 +58,4 @@ def watched_arrivals(
         yield found
     finally:
         done.set()
-        thread.join()
+        thread.join(2 * LOOK)

@@ -2,9 +2,11 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from tfperf.errors import HorovodError
+from tfperf.parallel.launch.ending import Ending, LaunchEnded, watched
 from tfperf.parallel.launch.hosts import is_this_machine
 from tfperf.parallel.launch.network import Network
 from tfperf.parallel.launch.output import say
@@ -19,9 +21,23 @@ class Discovery(Protocol):
 
     def find_available_hosts_and_slots(self) -> dict[str, int]: ...  # noqa: D102
 
+    def stop(self) -> None:
+        """Let who asks not wait for the answer."""
+
+
+STOP_SECONDS = 2.0
+"""Time for Horovod's driver to stop; it may wait for a host that does not answer."""
+
 
 def run_elastic(
-    ranks: Ranks, discovery: Discovery, network: Network, *, start: int, least: int, most: int | None
+    ranks: Ranks,
+    discovery: Discovery,
+    network: Network,
+    ending: Ending,
+    *,
+    start: int,
+    least: int,
+    most: int | None,
 ) -> Failure | None:
     """Run ranks on the hosts there are, until those that are left have finished; why not, if they have not.
 
@@ -31,11 +47,13 @@ def run_elastic(
         ranks: runs them.
         discovery: asked once a second.
         network: what they use of it.
+        ending: when this is asked for, all ends.
         start: how many ranks to wait for before training starts.
         least: with fewer, the ranks wait for more.
         most: more are not started; None: no limit.
 
     Raises:
+        LaunchEnded: the launch is to end.
         HorovodError: there were not enough hosts in HOROVOD_ELASTIC_TIMEOUT seconds (600).
     """
     from horovod.runner.elastic.driver import ElasticDriver
@@ -44,7 +62,7 @@ def run_elastic(
 
     ends: dict[str, Ended] = {}
 
-    def run(slot: Any, end_on: list[threading.Event]) -> tuple[int, float]:
+    def run(slot: Any, end_on: Sequence[threading.Event]) -> tuple[int, float]:
         place = f"{slot.hostname}[{slot.local_rank}]"
         try:
             ended = ranks.run(
@@ -63,18 +81,22 @@ def run_elastic(
             say(f"{ended}; {slot.hostname} is left out from now on")
         return ended.code, time.time()
 
-    with Rendezvous(network.address) as rendezvous:
+    with Rendezvous(network.address, on_stop=discovery.stop) as rendezvous:
         driver = ElasticDriver(rendezvous, discovery, least, most)
         try:
             shared = network.variables(rendezvous.start(create_rendezvous_handler(driver)), elastic=True)
-            driver.start(start, run)
-            last = [ends[place] for place in driver.get_results().worker_results]
+            watched(lambda: driver.start(start, run), ending)
+            last = [ends[place] for place in watched(driver.get_results, ending).worker_results]
+        except LaunchEnded:
+            raise
         except Exception as error:  # Horovod raises plain ones, with the reason in words
             raise HorovodError(f"elastic training did not start: {error}") from error
         finally:
             ranks.end()
             ranks.wait()
-            driver.stop()
+            stopping = threading.Thread(target=driver.stop, daemon=True)
+            stopping.start()
+            stopping.join(STOP_SECONDS)
     cause = first_cause(last)
     if cause is None and any(ended.code == 0 for ended in last):
         return None

@@ -1,14 +1,24 @@
 """The environment variables of the ranks: threads, limits, and where to find the interpreter."""
 
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
 
-__all__ = ["STALL_LIMIT", "STALL_WARNING", "START_TIMEOUT", "START_VARIABLE", "rank_environment", "threads_per_rank"]
+__all__ = [
+    "SENT",
+    "STALL_LIMIT",
+    "STALL_WARNING",
+    "START_TIMEOUT",
+    "START_VARIABLE",
+    "rank_environment",
+    "sent_environment",
+    "threads_per_rank",
+]
 
 STALL_WARNING = 60
 """Seconds after which ranks that wait name those they wait for.
@@ -25,6 +35,20 @@ START_TIMEOUT = 60
 
 START_VARIABLE = "HOROVOD_GLOO_TIMEOUT_SECONDS"
 """The variable that says so."""
+
+SENT = (
+    *("CUDA*", "CUDNN*", "FI_*", "GLOO_*", "GOMP_*", "GRPC_*", "HIP_*", "HOROVOD_*", "KERAS_*", "KMP_*", "MIOPEN_*"),
+    *("MKL_*", "NCCL_*", "NUMEXPR_*", "NVIDIA_*", "OMP_*", "ONEDNN_*", "OPENBLAS_*", "PYTHON*", "RCCL_*", "ROCM_*"),
+    *("TF_*", "TFPERF_*", "UCX_*", "XLA_*", "LC_*"),
+    *("LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "no_proxy"),
+)
+"""Variables that ranks on other machines get: what TensorFlow, Horovod and their libraries read. * ends a name."""
+
+CREDENTIAL = re.compile("AUTH|CREDENTIAL|KEY|PASSPHRASE|PASSW|SECRET|TOKEN", re.IGNORECASE)
+"""What is in the names of variables that are sent only to those who ask for them by name."""
+
+OF_ONE_HOST = re.compile(".*CUDA_VISIBLE_DEVICES|TFPERF_CHILD|TFPERF_SHARED_GROUP")
+"""Variables that mean something on one machine alone."""
 
 _BETWEEN = "TF_NUM_INTEROP_THREADS"
 _THREADS = ("TF_NUM_INTRAOP_THREADS", _BETWEEN, "OMP_NUM_THREADS")
@@ -77,6 +101,22 @@ def rank_environment(
     no_proxy = base.get("no_proxy") or base.get("NO_PROXY")
     environment["no_proxy"] = f"{no_proxy},{address}" if no_proxy else address
     return environment
+
+
+def sent_environment(environment: Mapping[str, str], exported: Collection[str] = ()) -> dict[str, str]:
+    """The variables that a rank on another machine gets beside those that it has there.
+
+    Args:
+        environment: those that a rank on this machine has.
+        exported: names of further ones, as the user wants it.
+    """
+    pattern = re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in SENT), re.DOTALL)
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in exported
+        or (pattern.fullmatch(name) and not CREDENTIAL.search(name) and not OF_ONE_HOST.fullmatch(name))
+    }
 
 
 def threads_per_rank(ranks: int) -> int:

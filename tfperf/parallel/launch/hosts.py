@@ -4,18 +4,20 @@ import ipaddress
 import re
 import shlex
 import socket
-import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfperf.errors import HorovodError
+from tfperf.parallel.launch.ending import Ending, LaunchEnded
 from tfperf.parallel.launch.loopback import LOOPBACK
 from tfperf.parallel.launch.output import say
+from tfperf.processes import run
 
 __all__ = [
     "DiscoveryScript",
+    "FixedHosts",
     "Host",
     "address_of",
     "is_this_machine",
@@ -24,7 +26,7 @@ __all__ = [
     "read_hostfile",
 ]
 
-SCRIPT_SECONDS = 30
+SCRIPT_SECONDS = 10
 """A discovery script is asked once a second; one that takes this long hangs."""
 
 _HOST = re.compile(r"(?P<name>\w[\w.-]*):(?P<slots>[1-9][0-9]{0,3})", re.ASCII)
@@ -55,7 +57,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
         HorovodError: it cannot be read, names no host, or has another line.
     """
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise HorovodError(f"cannot read the hosts in {path}: {error}") from error
     hosts = _without_repetition(
@@ -66,6 +68,20 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
     return hosts
 
 
+@dataclass(frozen=True)
+class FixedHosts:
+    """Hosts that stay, for elastic training."""
+
+    hosts: tuple[Host, ...]
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        """These, as Horovod's elastic driver asks for them."""
+        return {host.name: host.slots for host in self.hosts}
+
+    def stop(self) -> None:
+        """Do nothing: they are known."""
+
+
 class DiscoveryScript:
     """A program that prints the hosts there are now, `name:slots` or `name` in each line; for elastic training.
 
@@ -73,11 +89,14 @@ class DiscoveryScript:
 
     Args:
         command: the program, with its arguments if it has any.
+        ending: when this is asked for, the script is ended.
         only_this_machine: hosts elsewhere are left out, as the run listens on loopback only.
     """
 
-    def __init__(self, command: str, *, only_this_machine: bool = False) -> None:
+    def __init__(self, command: str, ending: Ending | None = None, *, only_this_machine: bool = False) -> None:
         self._command = command
+        self._ending = ending or Ending()
+        self._stopped = False
         self._only_this_machine = only_this_machine
         self._known: tuple[Host, ...] = ()
         self._said: set[str] = set()
@@ -87,15 +106,19 @@ class DiscoveryScript:
 
         Raises:
             HorovodError: the script fails, hangs, or prints something else.
+            LaunchEnded: the answer is not wanted any more.
         """
+        failed = f"the host discovery script {self._command!r} failed"
         try:
-            arguments = shlex.split(self._command)
-            result = subprocess.run(
-                arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SCRIPT_SECONDS, check=True
-            )
-        except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
-            raise HorovodError(f"the host discovery script {self._command!r} failed: {error}") from error
-        lines = dict.fromkeys(line.strip() for line in result.stdout.splitlines() if line.strip())
+            result = run(shlex.split(self._command), deadline=SCRIPT_SECONDS, look=self._look)
+        except TimeoutError as error:
+            raise HorovodError(f"{failed}: it did not end within {SCRIPT_SECONDS} s") from error
+        except (OSError, ValueError, IndexError) as error:
+            raise HorovodError(f"{failed}: {error}") from error
+        if result.code:
+            *_, last = ["", *result.errors.strip().splitlines()]
+            raise HorovodError(f"{failed}: exit code {result.code}{last and f', {last}'}")
+        lines = dict.fromkeys(line.strip() for line in result.output.splitlines() if line.strip())
         return _without_repetition(_parse(_HOST, line if ":" in line else f"{line}:1", "name:slots") for line in lines)
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
@@ -104,7 +127,18 @@ class DiscoveryScript:
             self._known = self.hosts()
         except HorovodError as error:
             self._say_once(str(error))
+        except LaunchEnded:
+            pass
         return {host.name: host.slots for host in self._known if self._is_wanted(host)}
+
+    def stop(self) -> None:
+        """End a script that runs: its answer is not wanted any more."""
+        self._stopped = True
+
+    def _look(self, _: object) -> None:
+        self._ending.look()
+        if self._stopped:
+            raise LaunchEnded
 
     def _is_wanted(self, host: Host) -> bool:
         if not self._only_this_machine or is_this_machine(host.name):

@@ -3,6 +3,7 @@
 import math
 import os
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -12,18 +13,23 @@ from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod_build.installed import installed
 from tfperf.parallel.launch.elastic import Discovery, run_elastic
+from tfperf.parallel.launch.ending import Ending, watched
 from tfperf.parallel.launch.environment import START_TIMEOUT, START_VARIABLE, rank_environment, threads_per_rank
-from tfperf.parallel.launch.hosts import DiscoveryScript, Host, is_this_machine
+from tfperf.parallel.launch.hosts import DiscoveryScript, FixedHosts, Host, is_this_machine
+from tfperf.parallel.launch.local_services import with_local_services
 from tfperf.parallel.launch.network import Network, exposure
 from tfperf.parallel.launch.output import say
-from tfperf.parallel.launch.ranks import Failure, Ranks
+from tfperf.parallel.launch.ranks import ELSEWHERE, GRACE, OUTPUT_GRACE, Failure, Ranks
 from tfperf.parallel.launch.ssh import check_host
 from tfperf.parallel.launch.static import run_static
 from tfperf.parallel.launch.tf_config import servers_warning
 from tfperf.parallel.private_network import is_private
-from tfperf.parallel.resting import IDLE_LIMIT
+from tfperf.processes.resting import IDLE_LIMIT
 
 __all__ = ["Job", "launch"]
+
+LIMIT = GRACE + ELSEWHERE + OUTPUT_GRACE
+"""Seconds in which a launch ends what it has started; what does not end then ends with this process."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,7 @@ class Job:
         mpi: ranks exchange through MPI's shared memory and not through Gloo's sockets; all are on this machine.
         interfaces: network interfaces to use; empty: loopback, or with hosts elsewhere those that all share.
         output_folder: where to copy what ranks print, too.
+        exported: names of variables that ranks on other machines get beside those they need, see `sent_environment`.
         verbose: tell what is started, and hide nothing.
         environment: the variables that ranks get.
     """
@@ -66,6 +73,7 @@ class Job:
     mpi: bool = False
     interfaces: Sequence[str] = ()
     output_folder: Path | None = None
+    exported: Sequence[str] = ()
     verbose: bool = False
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -75,10 +83,14 @@ class Job:
         return self.discovery_script is not None or self.least is not None
 
 
-def launch(job: Job) -> Failure | None:
+def launch(job: Job, ending: Ending | None = None) -> Failure | None:
     """Run the ranks of a job to their end, on loopback alone when all are on this machine.
 
     They end with this process, however it ends, and when one of them fails.
+
+    Args:
+        job: what to run.
+        ending: when this is asked for, by a signal handler for instance, all ends within 15 s.
 
     Returns:
         None when all went well; otherwise the first rank that failed, in words, and its exit code.
@@ -87,14 +99,27 @@ def launch(job: Job) -> Failure | None:
         HorovodError: Horovod is not installed, or the job cannot be started.
         BrokenPipeError: nobody reads what the ranks print any more.
     """
+    asked = ending or Ending()
+    try:
+        failure = watched(lambda: _launch(job, asked), asked, LIMIT)
+    except Exception:
+        if not asked.asked:
+            raise
+    if asked.number is not None:
+        return Failure(f"ended by {signal.Signals(asked.number).name}", 128 + asked.number)
+    return failure
+
+
+def _launch(job: Job, ending: Ending) -> Failure | None:
     _require_horovod()
-    hosts = _hosts(job)
+    hosts = _hosts(job, ending)
     number = job.ranks or job.least or sum(host.slots for host in hosts)
     _check_numbers(job, number, hosts)
     elsewhere = [host for host in hosts if not is_this_machine(host.name)]
     if job.mpi:
         _check_mpi(job, elsewhere)
-    network = _network(job, hosts, elsewhere)
+    _check_exported(job)
+    network = _network(job, hosts, elsewhere, ending)
     environment = rank_environment(
         job.environment,
         default_threads=threads_per_rank(_most_on_one_machine(job, number, hosts, elsewhere)),
@@ -115,10 +140,18 @@ def launch(job: Job) -> Failure | None:
             f"{environment['TF_NUM_INTRAOP_THREADS']} of this machine's {usable_cores()} cores, "
             f"over {', '.join(network.interfaces)} ({network.address})"
         )
-    ranks = Ranks(job.command, environment, output_folder=job.output_folder, hide_noise=not job.verbose)
+    ranks = Ranks(
+        with_local_services(job.command, environment["PATH"]) if job.elastic else job.command,
+        environment,
+        ending=ending,
+        exported=job.exported,
+        output_folder=job.output_folder,
+        hide_noise=not job.verbose,
+    )
+    ending.look()
     if job.elastic:
-        discovery = _discovery(job, hosts, only_this_machine=network.is_loopback)
-        failure = run_elastic(ranks, discovery, network, start=number, least=job.least or number, most=job.most)
+        discovery = _discovery(job, hosts, ending, only_this_machine=network.is_loopback)
+        failure = run_elastic(ranks, discovery, network, ending, start=number, least=job.least or number, most=job.most)
     else:
         failure = run_static(
             ranks,
@@ -158,10 +191,18 @@ def _check_mpi(job: Job, elsewhere: Sequence[Host]) -> None:
         )
 
 
-def _hosts(job: Job) -> tuple[Host, ...]:
+def _check_exported(job: Job) -> None:
+    for name in job.exported:
+        if name not in job.environment:
+            raise HorovodError(
+                f"expected --export with the name of an environment variable that is set. Received: {name}"
+            )
+
+
+def _hosts(job: Job, ending: Ending) -> tuple[Host, ...]:
     """The hosts there are at the start."""
     if job.discovery_script is not None:
-        return DiscoveryScript(job.discovery_script).hosts()
+        return DiscoveryScript(job.discovery_script, ending).hosts()
     if job.least is not None and len(job.hosts) < 2:
         raise HorovodError("expected --host-discovery-script, or at least two --hosts, for elastic training")
     return tuple(job.hosts) or (Host("localhost", job.ranks or 1),)
@@ -186,15 +227,15 @@ def _check_numbers(job: Job, number: int, hosts: Sequence[Host]) -> None:
         say(f"waiting for hosts: there are {slots} slots for {number} ranks")
 
 
-def _network(job: Job, hosts: Sequence[Host], elsewhere: Sequence[Host]) -> Network:
+def _network(job: Job, hosts: Sequence[Host], elsewhere: Sequence[Host], ending: Ending) -> Network:
     """Loopback, unless a host or an interface says otherwise; then the user is told what that exposes."""
     wanted = Network.of(job.interfaces) if job.interfaces else None
     if not elsewhere and (wanted is None or wanted.is_loopback):
         return Network.loopback()
     say(exposure(hosts, job.interfaces))
     with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda host: check_host(host.name, job.environment), elsewhere))
-    return wanted or Network.common(hosts, job.start_timeout or START_TIMEOUT)
+        list(pool.map(lambda host: check_host(host.name, job.environment, ending), elsewhere))
+    return wanted or Network.common(hosts, job.start_timeout or START_TIMEOUT, ending)
 
 
 def _most_on_one_machine(job: Job, number: int, hosts: Sequence[Host], elsewhere: Sequence[Host]) -> int:
@@ -205,10 +246,7 @@ def _most_on_one_machine(job: Job, number: int, hosts: Sequence[Host], elsewhere
     return max(1, min(busiest, limit))
 
 
-def _discovery(job: Job, hosts: Sequence[Host], *, only_this_machine: bool) -> Discovery:
-    from horovod.runner.elastic.discovery import FixedHosts
-
+def _discovery(job: Job, hosts: Sequence[Host], ending: Ending, *, only_this_machine: bool) -> Discovery:
     if job.discovery_script is not None:
-        return DiscoveryScript(job.discovery_script, only_this_machine=only_this_machine)
-    fixed: Discovery = FixedHosts({host.name: host.slots for host in hosts})
-    return fixed
+        return DiscoveryScript(job.discovery_script, ending, only_this_machine=only_this_machine)
+    return FixedHosts(tuple(hosts))

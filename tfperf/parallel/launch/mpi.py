@@ -10,6 +10,7 @@ from typing import Any, Self
 from tfperf.parallel.launch.environment import START_TIMEOUT
 from tfperf.parallel.launch.loopback import LOOPBACK
 from tfperf.parallel.launch.output import say
+from tfperf.parallel.launch.peers import refuse_strangers
 
 __all__ = ["ProcessManager"]
 
@@ -51,6 +52,7 @@ class ProcessManager:
     def __enter__(self) -> Self:
         self._server = _Server((LOOPBACK, 0), _Rank)
         self._server.manager = self
+        refuse_strangers(self._server)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         return self
 

@@ -1,13 +1,17 @@
 """What of the network a launch uses."""
 
 import ipaddress
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfperf.errors import HorovodError
-from tfperf.parallel.launch.hosts import Host, address_of, is_this_machine, loopback_interface
+from tfperf.parallel.launch.ending import Ending
+from tfperf.parallel.launch.hosts import Host, address_of, loopback_interface
 from tfperf.parallel.launch.loopback import LOOPBACK
+from tfperf.processes import Finished, run
 
 __all__ = ["Network", "exposure"]
 
@@ -40,28 +44,27 @@ class Network:
         return cls(tuple(interfaces), address_of(interfaces[0]))
 
     @classmethod
-    def common(cls, hosts: Sequence[Host], seconds: int) -> "Network":
+    def common(cls, hosts: Sequence[Host], seconds: int, ending: Ending) -> "Network":
         """The interfaces over which all these hosts reach each other, as Horovod finds out by trying.
 
         Raises:
             HorovodError: there are none, or it took longer than this.
+            LaunchEnded: the launch is to end.
         """
-        from horovod.runner.common.util import secret
-        from horovod.runner.common.util.settings import Settings
-        from horovod.runner.common.util.timeout import Timeout
-        from horovod.runner.driver.driver_service import get_common_interfaces
-
         names = [host.name for host in hosts]
-        elsewhere = [name for name in names if not is_this_machine(name)]
-        timeout = Timeout(seconds, message="Timed out waiting for {activity}.")
-        settings = Settings(key=secret.make_secret_key(), start_timeout=timeout, num_proc=len(names))
+        command = [sys.executable, "-P", "-m", "tfperf.parallel.launch.common_interfaces", str(seconds), *names]
         try:
-            interfaces = sorted(get_common_interfaces(settings, names, elsewhere) or ())
-        except Exception as error:
+            result = run(command, deadline=2 * seconds, look=ending.look)
+            *_, last = ["", *result.errors.strip().splitlines()]
+            reason = last or f"exit code {result.code}"
+        except TimeoutError as error:
+            result, reason = Finished(1, "", ""), str(error)
+        if result.code:
             raise HorovodError(
-                f"found no network interface that all of {', '.join(names)} share ({error}); "
+                f"found no network interface that all of {', '.join(names)} share ({reason}); "
                 "name one with --network-interfaces"
-            ) from error
+            )
+        interfaces = json.loads(result.output.splitlines()[-1])
         if not interfaces:
             raise HorovodError("a batch system hides the network interfaces; name one with --network-interfaces")
         return cls.of(interfaces)
@@ -80,8 +83,9 @@ def exposure(hosts: Sequence[Host], interfaces: Sequence[str]) -> str:
     helpers = "" if interfaces else "; while they look for those, helpers listen on all interfaces"
     return (
         f"warning: this run uses the network ({', '.join(host.name for host in hosts)}): a rendezvous server here and "
-        f"each rank listen on {where}, unencrypted and open to anyone who reaches them{helpers}; elastic workers "
-        "listen on all interfaces. Horovod unpickles some of what they are sent, which lets the sender run code as "
-        "you (CVE-2024-10190, CVE-2026-31234, unfixed in Horovod 0.28.1). Run it only in a network that you trust, "
-        "behind a firewall" + (", and name its interface with --network-interfaces." if not interfaces else ".")
+        f"each rank listen on {where}, unencrypted and open to anyone who reaches them{helpers}; elastic workers of "
+        "another command than `python` listen on all interfaces. Horovod unpickles some of what they are sent, which "
+        "lets the sender run code as you (CVE-2024-10190, CVE-2026-31234, unfixed in Horovod 0.28.1). Run it only in a "
+        "network that you trust, behind a firewall"
+        + (", and name its interface with --network-interfaces." if not interfaces else ".")
     )

@@ -12,13 +12,20 @@ __all__ = ["Relay", "say"]
 BROKEN_RING = re.compile(r"Horovod has been shut down|HorovodInternalError|Horovod background loop uncaught exception")
 """What a rank writes that fails because another one went away."""
 
+PATIENCE = 1.0
+"""Seconds to wait for the end of another line: who reads the ranks' output may have stopped to."""
+
 _one_line_at_a_time = threading.Lock()
 
 
 def say(message: str) -> None:
     """Tell the user something, beside what the ranks print."""
-    with _one_line_at_a_time:
+    whole = _one_line_at_a_time.acquire(timeout=PATIENCE)
+    try:
         print(f"tfperf launch: {message}", file=sys.stderr, flush=True)
+    finally:
+        if whole:
+            _one_line_at_a_time.release()
 
 
 class Relay(threading.Thread):

@@ -1,8 +1,8 @@
 """The ranks that run: each started behind a keeper, on this machine or through ssh, and all of them ended together."""
 
 import contextlib
+import fcntl
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -12,17 +12,26 @@ from pathlib import Path
 from typing import TextIO
 
 from tfperf.errors import HorovodError
+from tfperf.parallel.launch.ending import LOOK, Ending
+from tfperf.parallel.launch.environment import sent_environment
 from tfperf.parallel.launch.output import Relay
 from tfperf.parallel.launch.ssh import SSH_FAILED, first_line, ssh
+from tfperf.processes import PIPE, ChildProcess, Patience
 from tfperf.start_up_noise import START_UP_NOISE
 
 __all__ = ["Ended", "Failure", "Ranks", "first_cause"]
 
-LAST_RESORT = 15.0
-"""Seconds after which a keeper that was told to end is killed: behind ssh, its machine may be out of reach."""
+GRACE = 5.0
+"""Seconds that a rank has to end by itself after SIGTERM."""
 
-OUTPUT_GRACE = 5.0
-"""Seconds to wait for the end of a rank's output once it is gone."""
+ELSEWHERE = 2.0
+"""Seconds beyond these that a rank on another machine has, before its ssh is ended: it may be out of reach."""
+
+OUTPUT_GRACE = 3.0
+"""Seconds to wait for the end of the output of a rank that was ended or has failed; its reader may stand still."""
+
+LONGEST_LINE = 2**20
+"""Bytes that ssh may be sent before it reads: the most that Linux lets a user's pipe hold."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +84,14 @@ def first_cause(ended: Iterable[Ended]) -> Ended | None:
 class Ranks:
     """The running ranks of one launch.
 
+    Each is waited for in the thread that started it, which looks every 0.1 s whether it is to end. So none waits for
+    another one's end, and an error with one of them leaves the others alone.
+
     Args:
         command: what each rank runs.
         environment: the variables that all ranks share.
+        ending: when this is asked for, all ranks are ended.
+        exported: names of variables that ranks on other machines get beside those they need, see `sent_environment`.
         output_folder: where to copy what they print, `rank.<label>/stdout` and `stderr`; None: nowhere.
         hide_noise: leave out what TensorFlow writes on each healthy start.
     """
@@ -87,18 +101,20 @@ class Ranks:
         command: Sequence[str],
         environment: Mapping[str, str],
         *,
+        ending: Ending,
+        exported: Sequence[str] = (),
         output_folder: Path | None = None,
         hide_noise: bool = True,
     ) -> None:
-        self._command = [sys.executable, "-P", "-m", "tfperf.parallel.launch.keeper", *command]
+        self._command = command
         self._environment = dict(environment)
+        self._ending = ending
+        self._exported = exported
         self._output_folder = output_folder
         self._hidden = START_UP_NOISE if hide_noise else None
-        self._lock = threading.Lock()
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._told: set[subprocess.Popen[bytes]] = set()
-        self._keepers: dict[str, int] = {}
-        self._ending = False
+        self._running: set[ChildProcess] = set()
+        self._processes: dict[str, int] = {}
+        self._over = False
         self.nobody_reads = False
 
     def run(
@@ -109,7 +125,7 @@ class Ranks:
         prefix: str,
         variables: dict[str, str],
         host: str | None = None,
-        end_on: Iterable[threading.Event] = (),
+        end_on: Sequence[threading.Event] = (),
     ) -> Ended:
         """Start a rank, and wait for its end.
 
@@ -124,77 +140,78 @@ class Ranks:
         Raises:
             HorovodError: it cannot be started.
         """
-        from horovod.runner.util.threads import on_event
-
-        environment = self._environment | variables
-        with self._lock:
-            if self._ending:
-                return Ended(name, 128 + signal.SIGTERM, by_us=True)
-            copies = self._copies(label)
-            keeper = self._start(name, environment, host)
-            self._running.add(keeper)
+        if self._is_over:
+            return Ended(name, 128 + signal.SIGTERM, by_us=True)
+        copies = self._copies(label)
+        rank = self._start(name, self._environment | variables, host)
+        self._running.add(rank)
+        try:
             if host is None:
-                self._keepers[name] = keeper.pid
-        relays = self._relays(keeper, prefix, copies)
-        gone = threading.Event()
-        for event in end_on:
-            on_event(event, self._tell_to_end, (keeper,), stop=gone, silent=True)
-        code = keeper.wait()
-        ended_at = time.monotonic()
-        gone.set()
-        _close_lifeline(keeper)
-        for relay in relays:
-            relay.join(OUTPUT_GRACE)
-        with self._lock:
-            self._running.discard(keeper)
-            self._keepers.pop(name, None)
-            by_us = keeper in self._told
-        blames_others = any(relay.saw_broken_ring for relay in relays)
-        return Ended(name, code if code >= 0 else 128 - code, by_us, blames_others, ended_at, host is not None)
+                self._processes[name] = rank.pid
+            else:
+                _send(rank, first_line(sent_environment(self._environment | variables, self._exported)))
+            relays = self._relays(rank, prefix, copies)
+            code, by_us = self._wait(rank, host, end_on)
+            ended_at = time.monotonic()
+            if self._come_to_their_end(relays, patient=code == 0 and not by_us):
+                rank.close()
+            blames_others = any(relay.saw_broken_ring for relay in relays)
+            return Ended(name, code if code >= 0 else 128 - code, by_us, blames_others, ended_at, host is not None)
+        finally:
+            rank.end()
+            self._processes.pop(name, None)
+            self._running.discard(rank)
 
-    def keeper(self, name: str) -> int | None:
-        """The process that runs a rank; None: it has not been started, or runs on another machine."""
-        return self._keepers.get(name)
+    def process(self, name: str) -> int | None:
+        """The process of a rank; None: it has not been started, has ended, or runs on another machine."""
+        return self._processes.get(name)
 
     def end(self) -> None:
-        """Tell all ranks to end, and start no more."""
-        with self._lock:
-            self._ending = True
-            running = list(self._running)
-        for keeper in running:
-            self._tell_to_end(keeper)
+        """Have all ranks end, and start no more; returns at once."""
+        self._over = True
 
     def wait(self) -> None:
-        """Wait until no rank runs any more."""
-        while self._running:
-            time.sleep(0.05)
+        """Wait until no rank runs any more, or those that do can be waited for no longer."""
+        patience = Patience(GRACE + ELSEWHERE + OUTPUT_GRACE)
+        while self._running and patience.left():
+            time.sleep(LOOK)
 
-    def _start(self, name: str, environment: Mapping[str, str], host: str | None) -> "subprocess.Popen[bytes]":
-        pipe = subprocess.PIPE
-        command = self._command if host is None else ssh(host, self._command)
-        variables = environment if host is None else None  # ssh runs with our own
+    @property
+    def _is_over(self) -> bool:
+        return self._over or self._ending.asked
+
+    def _wait(self, rank: ChildProcess, host: str | None, end_on: Sequence[threading.Event]) -> tuple[int, bool]:
+        """Its exit code, and whether it was told to end."""
+        patience: Patience | None = None
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return rank.wait(LOOK), patience is not None
+            if patience is not None:
+                if not patience.left():
+                    return rank.end(), True
+            elif self._is_over or any(event.is_set() for event in end_on):
+                patience = Patience(GRACE + ELSEWHERE)
+                if host is None:
+                    rank.tell_to_end()
+                else:
+                    _let_go(rank)
+
+    def _come_to_their_end(self, relays: Sequence[Relay], *, patient: bool) -> bool:
+        """Wait until all that a rank has printed was passed on; whether it was."""
+        patience = Patience(OUTPUT_GRACE)
+        while any(relay.is_alive() for relay in relays) and (patience.left() or (patient and not self._is_over)):
+            for relay in relays:
+                relay.join(LOOK)
+        return not any(relay.is_alive() for relay in relays)
+
+    def _start(self, name: str, environment: Mapping[str, str], host: str | None) -> ChildProcess:
         try:
-            keeper = subprocess.Popen(
-                command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-            )
+            if host is None:
+                return ChildProcess(self._command, stdout=PIPE, stderr=PIPE, environment=environment, grace=GRACE)
+            keeper = [sys.executable, "-P", "-m", "tfperf.processes.keeper", "0", str(GRACE), *self._command]
+            return ChildProcess(ssh(host, keeper), stdin=PIPE, stdout=PIPE, stderr=PIPE)
         except OSError as error:
             raise HorovodError(f"cannot start {name}: {error.strerror}") from error
-        if host is not None:
-            assert keeper.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # ssh has failed, as its exit code will tell
-                keeper.stdin.write(first_line(environment))
-                keeper.stdin.flush()
-        return keeper
-
-    def _tell_to_end(self, keeper: "subprocess.Popen[bytes]") -> None:
-        with self._lock:
-            if keeper in self._told:
-                return
-            self._told.add(keeper)
-        _close_lifeline(keeper)
-        last_resort = threading.Timer(LAST_RESORT, keeper.kill)
-        last_resort.daemon = True
-        last_resort.start()
 
     def _copies(self, label: str) -> list[TextIO | None]:
         if self._output_folder is None:
@@ -206,24 +223,14 @@ class Ranks:
         except OSError as error:
             raise HorovodError(f"cannot write the ranks' output to {folder}: {error.strerror}") from error
 
-    def _relays(
-        self, keeper: "subprocess.Popen[bytes]", prefix: str, copies: Sequence[TextIO | None]
-    ) -> tuple[Relay, Relay]:
-        assert keeper.stdout is not None
-        assert keeper.stderr is not None
-        relays = (
-            Relay(
-                keeper.stdout, sys.stdout, hidden=None, copy=copies[0], prefix=prefix, on_broken_pipe=self._nobody_reads
-            ),
-            Relay(
-                keeper.stderr,
-                sys.stderr,
-                hidden=self._hidden,
-                copy=copies[1],
-                prefix=prefix,
-                on_broken_pipe=self._nobody_reads,
-            ),
-        )
+    def _relays(self, rank: ChildProcess, prefix: str, copies: Sequence[TextIO | None]) -> list[Relay]:
+        assert rank.stdout is not None
+        assert rank.stderr is not None
+        streams = ((rank.stdout, sys.stdout, None), (rank.stderr, sys.stderr, self._hidden))
+        relays = [
+            Relay(source, target, hidden=hidden, copy=copy, prefix=prefix, on_broken_pipe=self._nobody_reads)
+            for (source, target, hidden), copy in zip(streams, copies, strict=True)
+        ]
         for relay in relays:
             relay.start()
         return relays
@@ -233,7 +240,18 @@ class Ranks:
         self.end()
 
 
-def _close_lifeline(keeper: "subprocess.Popen[bytes]") -> None:
-    assert keeper.stdin is not None
+def _send(rank: ChildProcess, line: bytes) -> None:
+    """Give ssh what it passes on, once it has a connection; this thread does not wait for that."""
+    assert rank.stdin is not None
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(rank.stdin, fcntl.F_SETPIPE_SZ, LONGEST_LINE)
+    with contextlib.suppress(BrokenPipeError):  # ssh has failed, as its exit code will tell
+        rank.stdin.write(line)
+        rank.stdin.flush()
+
+
+def _let_go(rank: ChildProcess) -> None:
+    """Let the keeper at the other end of ssh end its rank in order."""
+    assert rank.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # what it did not read is lost with it
-        keeper.stdin.close()
+        rank.stdin.close()

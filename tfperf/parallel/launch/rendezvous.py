@@ -1,7 +1,10 @@
 """The server at which ranks find each other, on one address of this machine."""
 
 import threading
+from collections.abc import Callable
 from typing import Any, Self
+
+from tfperf.parallel.launch.peers import refuse_strangers
 
 __all__ = ["Rendezvous"]
 
@@ -16,13 +19,15 @@ class Rendezvous:
 
     Args:
         address: an IPv4 address of this machine.
+        on_stop: called at its end, which Horovod's elastic driver begins before it waits for its other parts.
 
     Attributes:
         came: the ranks that wait, or have waited, for the others in `hvd.init()`; of a fixed number of ranks.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, on_stop: Callable[[], None] = lambda: None) -> None:
         self._address = address
+        self._on_stop = on_stop
         self.came: set[int] = set()
         self._server: Any = None
         self._thread: threading.Thread | None = None
@@ -41,8 +46,10 @@ class Rendezvous:
 
         self._server = RendezvousHTTPServer((self._address, 0), handler or NotingHandler, 0)
         self._server.daemon_threads = True  # a request of an elastic rank waits for the other ranks, perhaps for ever
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
+        refuse_strangers(self._server)
+        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        thread.start()
+        self._thread = thread
         return int(self._server.server_address[1])
 
     def init(self, slots: Any) -> None:
@@ -51,12 +58,14 @@ class Rendezvous:
 
     def stop(self) -> None:
         """Answer no more."""
-        self._server.shutdown()
+        self._on_stop()
+        if self._thread is not None:  # `shutdown` waits for ever for a server that does not serve
+            self._server.shutdown()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
         if self._server is not None:
-            self._server.shutdown()
             self._server.server_close()

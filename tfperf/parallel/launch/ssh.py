@@ -2,12 +2,13 @@
 
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tfperf.errors import HorovodError
+from tfperf.parallel.launch.ending import Ending
+from tfperf.processes import run
 
 __all__ = ["SSH_FAILED", "check_host", "first_line", "ssh"]
 
@@ -16,6 +17,9 @@ SSH_FAILED = 255
 
 CHECK_SECONDS = 30
 """How long a host may take to answer through ssh before it counts as out of reach."""
+
+FINDS = ("LD_LIBRARY_PATH", "PATH", "PYTHONPATH")
+"""The variables by which an interpreter finds tfperf."""
 
 _OPTIONS = {
     "BatchMode": "yes",  # never ask for a password
@@ -51,27 +55,28 @@ def ssh(host: str, command: Sequence[str]) -> list[str]:
 
 def first_line(environment: Mapping[str, str]) -> bytes:
     """How the standard input of a command that `ssh` runs begins: the variables that it gets beside the host's own."""
-    from horovod.runner.common.util.env import is_exportable
-
-    return json.dumps({name: value for name, value in environment.items() if is_exportable(name)}).encode() + b"\n"
+    return json.dumps(dict(environment)).encode() + b"\n"
 
 
-def check_host(host: str, environment: Mapping[str, str]) -> None:
+def check_host(host: str, environment: Mapping[str, str], ending: Ending) -> None:
     """See to it that ranks can be started on a host.
 
     Raises:
         HorovodError: ssh does not reach it without a password, or this interpreter or tfperf is not there.
+        LaunchEnded: the launch is to end.
     """
-    command = ssh(host, [sys.executable, "-P", "-c", "import tfperf.parallel.launch.keeper"])
+    command = ssh(host, [sys.executable, "-P", "-c", "import tfperf.processes.keeper"])
+    finds = {name: value for name, value in environment.items() if name in FINDS}
     try:
-        result = subprocess.run(command, input=first_line(environment), capture_output=True, timeout=CHECK_SECONDS)
+        result = run(command, stdin=first_line(finds), deadline=CHECK_SECONDS, look=ending.look)
     except OSError as error:
+        if isinstance(error, TimeoutError):
+            words = f"{host} did not answer through ssh in {CHECK_SECONDS} s; try `ssh {host} true`"
+            raise HorovodError(words) from error
         raise HorovodError(f"cannot run ssh: {error.strerror}") from error
-    except subprocess.TimeoutExpired as error:
-        raise HorovodError(f"{host} did not answer through ssh in {CHECK_SECONDS} s; try `ssh {host} true`") from error
-    lines = result.stderr.decode(errors="replace").strip().splitlines()
-    reason = lines[-1].strip() if lines else f"exit code {result.returncode}"
-    if result.returncode == SSH_FAILED:
+    lines = result.errors.strip().splitlines()
+    reason = lines[-1].strip() if lines else f"exit code {result.code}"
+    if result.code == SSH_FAILED:
         raise HorovodError(f"cannot reach {host} through ssh without a password ({reason}); try `ssh {host} true`")
-    if result.returncode:
+    if result.code:
         raise HorovodError(f"expected {sys.executable} with tfperf on {host}, as on this machine: {reason}")

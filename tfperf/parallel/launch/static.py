@@ -13,7 +13,7 @@ from tfperf.parallel.launch.network import Network
 from tfperf.parallel.launch.ranks import Ended, Failure, Ranks, first_cause
 from tfperf.parallel.launch.rendezvous import Rendezvous
 from tfperf.parallel.launch.tf_config import tf_configs
-from tfperf.parallel.resting import IDLE_LIMIT
+from tfperf.processes.resting import IDLE_LIMIT
 
 __all__ = ["run_static"]
 
@@ -90,7 +90,7 @@ def run_static(
         manager = stack.enter_context(ProcessManager(number)) if mpi else None
         rendezvous = stack.enter_context(Rendezvous(network.address))
         missing = stack.enter_context(
-            watched_arrivals(rendezvous.came, rank_names, ranks.keeper, ranks.end, idle_limit)
+            watched_arrivals(rendezvous.came, rank_names, ranks.process, ranks.end, idle_limit)
         )
         pool = stack.enter_context(ThreadPoolExecutor(number))
         shared = network.variables(rendezvous.start())
