@@ -151,3 +151,15 @@ def test_a_command_dies_with_a_killed_keeper(keeper):
     descendants = keeper.descendants()
     process.kill()
     assert gone(descendants)
+
+
+def test_where_the_system_tells_of_no_processes_the_group_of_the_command_ends():
+    """A stand-in for macOS."""
+    keep = "import sys; from tfperf.processes import keeper; keeper.PROCESSES = '/nowhere'; "
+    keep += "sys.exit(keeper.keep(0, 0.3, sys.argv[1:]))"
+    with subprocess.Popen(
+        [sys.executable, "-c", keep, sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"up\n"
+        process.stdin.close()
+        assert process.wait(DEADLINE) == 128 + signal.SIGKILL

@@ -39,6 +39,9 @@ SHARED_GROUP = "TFPERF_SHARED_GROUP"
 ORPHANS_GRACE = 1.0
 """Seconds that the descendants of a command have after its end; helpers that clean up after it notice it at once."""
 
+PROCESSES = "/proc"
+"""Where Linux tells of all processes."""
+
 LOOK = 1.0
 """Seconds between two looks whether tfperf is there: something that it started may hold its end of the line open."""
 
@@ -52,6 +55,7 @@ class _Children:
     def __init__(self, *, ignores_keys: bool) -> None:
         self._statuses: dict[int, int] = {}
         self._stopped: set[int] = set()
+        self._first = 0
         self.news, news_sink = os.pipe()
         os.set_blocking(news_sink, False)
         for number in (signal.SIGCHLD, *_ENDING):
@@ -78,6 +82,7 @@ class _Children:
             finally:
                 os._exit(127)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        self._first = -pid if own_group else pid  # a negative number is that of a group
         os.close(failure_sink)
         with os.fdopen(failure, "rb") as pipe:
             if code := pipe.read():
@@ -91,13 +96,13 @@ class _Children:
 
     def stop(self) -> None:
         """Have all stand still, also those that are started meanwhile."""
-        while new := set(_descendants()) - self._stopped:
+        while new := self._running() - self._stopped:
             _send(signal.SIGSTOP, new)
             self._stopped |= new
 
     def go_on(self) -> None:
         """Have all go on that stand still."""
-        _send(signal.SIGCONT, self._stopped & set(_descendants()))
+        _send(signal.SIGCONT, self._stopped & self._running())
         self._stopped = set()
 
     def end(self, grace: float) -> None:
@@ -105,7 +110,7 @@ class _Children:
         asked: set[int] = set()
         deadline = time.monotonic() + grace
         while self.reap():
-            running = set(_descendants())
+            running = self._running()
             if grace == 0 or time.monotonic() > deadline:
                 _send(signal.SIGKILL, running)
             else:
@@ -114,6 +119,10 @@ class _Children:
             asked |= running
             if select.select([self.news], [], [], 0.1 if grace else 0.01)[0]:
                 os.read(self.news, 4096)
+
+    def _running(self) -> set[int]:
+        """All that descends from this process, by number; where the system does not tell, the command's group."""
+        return set(_descendants()) if os.path.isdir(PROCESSES) else {self._first}  # noqa: PTH112  # no more imports
 
     def reap(self) -> bool:
         """Take note of the children that have ended; whether any is left."""
@@ -191,9 +200,9 @@ def _let_go(pipes: Iterable[int]) -> None:
 def _descendants() -> Iterator[int]:
     """What descends from this process and runs, by number."""
     children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH112, PTH208  # no more imports
+    for entry in os.listdir(PROCESSES):  # noqa: PTH208  # no more imports
         if entry.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:  # noqa: PTH123
+            with contextlib.suppress(OSError), open(f"{PROCESSES}/{entry}/stat", "rb") as file:  # noqa: PTH123
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
                 if state not in b"ZX":
                     children.setdefault(int(parent), []).append(int(entry))
