@@ -1,10 +1,12 @@
 """Functions that run in processes of their own at the same time, as programs that share a machine do."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
@@ -16,11 +18,12 @@ import cloudpickle
 from tfperf.errors import TfperfError, in_one_line
 from tfperf.processes.resting import IDLE_LIMIT, LOOK, Rest
 from tfperf.processes.signals import handling
-from tfperf.processes.with_parent import end_with_parent
 
 __all__ = ["WorkerProcesses"]
 
 T = TypeVar("T")
+
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 DEADLINE = 120.0
 """Seconds for an output of a process; at first it imports what its functions need."""
@@ -200,7 +203,7 @@ def _pickled(call: tuple[Callable[..., Any], tuple[Any, ...]]) -> bytes:
 
 def _work(pipe: Connection, parent: int) -> None:
     """Call what the parent sends, until it has ended."""
-    if not end_with_parent(parent):
+    if not _end_with_parent(parent):
         return
     with contextlib.suppress(EOFError, OSError):
         while True:
@@ -211,3 +214,11 @@ def _work(pipe: Connection, parent: int) -> None:
             except Exception as error:
                 reply = pickle.dumps((in_one_line(error), None))
             pipe.send_bytes(reply)
+
+
+def _end_with_parent(parent: int) -> bool:
+    """Have Linux kill this process, even while it stands still, when the thread that started it ends; False: it has."""
+    if sys.platform != "linux":
+        return True
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent

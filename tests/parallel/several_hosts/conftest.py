@@ -4,13 +4,14 @@ import contextlib
 import os
 import shutil
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+
+from tfperf.processes import PIPE, ChildProcess
 
 DEADLINE = 60
 """Seconds after which a command on a host hangs."""
@@ -149,23 +150,17 @@ def what_is_missing():
 def host(name, folder):
     """A host; it ends with the block, and with this process, however that ends."""
     (folder / f"{name}.sshd_config").write_text(SSHD_CONFIG.format(folder=folder, name=name))
-    with_parent = [sys.executable, "-P", "-m", "tfperf.processes.with_parent", str(os.getpid())]
-    command = [*with_parent, "unshare", *UNSHARE, "sh", "-c", BECOME_HOST, "sh", str(folder), name]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
+    command = ["unshare", *UNSHARE, "sh", "-c", BECOME_HOST, "sh", folder, name]
+    with ChildProcess(command, stderr=PIPE) as process:  # with its first process Linux ends all others of the host
         pid_file = folder / f"{name}.pid"
         deadline = time.monotonic() + DEADLINE
         while not pid_file.exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if not pid_file.exists():
-            process.kill()
+            process.end()
             pytest.fail(f"{name} did not start: {process.stderr.read()}")
         (first,) = psutil.Process(process.pid).children()
         yield Host(name, first.pid)
-    finally:
-        process.kill()  # Linux then kills what it started, and with the first process all others of the host
-        process.wait()
-        process.stderr.close()
 
 
 def new_key(path):
