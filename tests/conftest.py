@@ -17,9 +17,10 @@ MEMORY = MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=No
 
 
 def pytest_configure():
-    """A shell has its background jobs ignore Ctrl-C, and so would all that they start, also what tests interrupt."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A shell has its background jobs ignore Ctrl-C, nohup SIGHUP, and so would all that tests start and end."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

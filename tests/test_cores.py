@@ -12,7 +12,7 @@ from tfperf.cores import usable_cores
     ("quota", "cores"), [("max 100000", 4), ("150000 100000", 2), ("900000 100000", 4), ("1000 100000", 1), (None, 4)]
 )
 def test_cores_are_those_of_the_mask_and_the_quota(monkeypatch, quota, cores):
-    def read_text(_):
+    def read_text(_, **__):
         if quota is None:
             raise FileNotFoundError
         return f"{quota}\n"

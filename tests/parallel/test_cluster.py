@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from tfperf.errors import TfperfError
-from tfperf.parallel import LocalCluster, cluster, in_private_network, processes, run_on_workers
+from tfperf.parallel import LocalCluster, cluster, in_private_network, run_on_workers
+from tfperf.processes import workers
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the processes cannot import it
 
@@ -183,7 +184,7 @@ def test_a_server_that_ends_at_its_start_is_named(empty_servers, monkeypatch):
     ("done_to_it", "words"), [("kill", "has ended, killed by SIGKILL"), ("suspend", "is stopped, for 1 s")]
 )
 def test_a_server_that_is_killed_or_stopped_ends_a_block_that_waits(empty_servers, monkeypatch, done_to_it, words):
-    monkeypatch.setattr(processes, "IDLE_LIMIT", 1.0)
+    monkeypatch.setattr(workers, "IDLE_LIMIT", 1.0)
 
     def wait():
         with LocalCluster(1, 1):

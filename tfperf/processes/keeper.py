@@ -95,14 +95,18 @@ class _Children:
         return self._statuses.get(pid)
 
     def stop(self) -> None:
-        """Have all stand still, also those that are started meanwhile."""
-        while new := self._running() - self._stopped:
-            _send(signal.SIGSTOP, new)
-            self._stopped |= new
+        """Have all stand still, also those that are started meanwhile; returns when they do, or hang in the system."""
+        until = time.monotonic() + LOOK
+        while moving := {process for process, state in self._running().items() if state not in b"Tt"}:
+            _send(signal.SIGSTOP, moving - self._stopped)
+            self._stopped |= moving
+            if time.monotonic() > until:
+                return
+            time.sleep(0.0002)
 
     def go_on(self) -> None:
         """Have all go on that stand still."""
-        _send(signal.SIGCONT, self._stopped & self._running())
+        _send(signal.SIGCONT, self._stopped & set(self._running()))
         self._stopped = set()
 
     def end(self, grace: float) -> None:
@@ -110,7 +114,7 @@ class _Children:
         asked: set[int] = set()
         deadline = time.monotonic() + grace
         while self.reap():
-            running = self._running()
+            running = set(self._running())
             if grace == 0 or time.monotonic() > deadline:
                 _send(signal.SIGKILL, running)
             else:
@@ -120,9 +124,11 @@ class _Children:
             if select.select([self.news], [], [], 0.1 if grace else 0.01)[0]:
                 os.read(self.news, 4096)
 
-    def _running(self) -> set[int]:
-        """All that descends from this process, by number; where the system does not tell, the command's group."""
-        return set(_descendants()) if os.path.isdir(PROCESSES) else {self._first}  # noqa: PTH112  # no more imports
+    def _running(self) -> dict[int, bytes]:
+        """All that descends from this process, and its states; where the system does not tell, the command's group."""
+        if os.path.isdir(PROCESSES):  # noqa: PTH112  # no more imports
+            return dict(_descendants())
+        return {self._first: b"T" if self._stopped else b"R"}
 
     def reap(self) -> bool:
         """Take note of the children that have ended; whether any is left."""
@@ -197,20 +203,20 @@ def _let_go(pipes: Iterable[int]) -> None:
     os.close(nowhere)
 
 
-def _descendants() -> Iterator[int]:
-    """What descends from this process and runs, by number."""
-    children: dict[int, list[int]] = {}
+def _descendants() -> Iterator[tuple[int, bytes]]:
+    """What descends from this process and runs, by number, and the letter of its state (proc(5))."""
+    children: dict[int, list[tuple[int, bytes]]] = {}
     for entry in os.listdir(PROCESSES):  # noqa: PTH208  # no more imports
         if entry.isdigit():
             with contextlib.suppress(OSError), open(f"{PROCESSES}/{entry}/stat", "rb") as file:  # noqa: PTH123
                 state, parent = file.read().rpartition(b")")[2].split()[:2]
                 if state not in b"ZX":
-                    children.setdefault(int(parent), []).append(int(entry))
+                    children.setdefault(int(parent), []).append((int(entry), state))
     left = [os.getpid()]
     while left:
         below = children.get(left.pop(), [])
         yield from below
-        left += below
+        left += [process for process, _ in below]
 
 
 def _send(number: signal.Signals, processes: set[int]) -> None:
