@@ -9,11 +9,14 @@ import sys
 from tfperf.parallel.launch.hosts import is_this_machine
 from tfperf.parallel.launch.loopback import listen_on
 
-__all__ = ["main"]
+__all__ = ["FOUND", "main"]
+
+FOUND = "interfaces: "
+"""What the line of the answer begins with; Horovod and its helpers write others."""
 
 
 def main() -> None:
-    """Print the names of the interfaces as JSON, in the last line."""
+    """Print the names of the interfaces as JSON, in a line that begins with `FOUND`."""
     from horovod.runner.common.util import secret
     from horovod.runner.common.util.settings import Settings
     from horovod.runner.common.util.timeout import Timeout
@@ -24,7 +27,8 @@ def main() -> None:
     timeout = Timeout(seconds, message="Timed out waiting for {activity}.")
     settings = Settings(key=secret.make_secret_key(), start_timeout=timeout, num_proc=len(names))
     elsewhere = [name for name in names if not is_this_machine(name)]
-    print(json.dumps(sorted(get_common_interfaces(settings, names, elsewhere) or ())))
+    found = sorted(get_common_interfaces(settings, names, elsewhere) or ())
+    print(f"\n{FOUND}{json.dumps(found)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfperf.errors import HorovodError
+from tfperf.parallel.launch.common_interfaces import FOUND
 from tfperf.parallel.launch.ending import Ending
 from tfperf.parallel.launch.hosts import Host, address_of, loopback_interface
 from tfperf.parallel.launch.loopback import LOOPBACK
@@ -64,7 +65,8 @@ class Network:
                 f"found no network interface that all of {', '.join(names)} share ({reason}); "
                 "name one with --network-interfaces"
             )
-        interfaces = json.loads(result.output.splitlines()[-1])
+        answers = [line for line in result.output.splitlines() if line.startswith(FOUND)]  # helpers print, too
+        interfaces = json.loads(answers[-1].removeprefix(FOUND))
         if not interfaces:
             raise HorovodError("a batch system hides the network interfaces; name one with --network-interfaces")
         return cls.of(interfaces)
