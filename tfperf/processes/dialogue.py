@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from tfperf.processes.child_process import ChildProcess
-from tfperf.processes.patience import Patience
+from tfperf.processes.patience import SLICE, Patience
 
 __all__ = ["Dialogue"]
 
 Look = Callable[[Patience], object]
-
-SLICE = 0.1
-"""Seconds between two looks at a process that is waited for."""
 
 
 class Dialogue:

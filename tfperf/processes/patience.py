@@ -3,10 +3,13 @@
 import math
 import time
 
-__all__ = ["LOOK", "Patience"]
+__all__ = ["LOOK", "SLICE", "Patience"]
 
 LOOK = 0.5
-"""Seconds between two looks at a process that is waited for."""
+"""Seconds between two looks at a process that is waited for, at most."""
+
+SLICE = 0.1
+"""Seconds between two where somebody else may want the waiting to end, or memory is watched."""
 
 
 class Patience:

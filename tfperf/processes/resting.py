@@ -5,13 +5,12 @@ import time
 
 import psutil
 
+from tfperf.processes.patience import LOOK
+
 __all__ = ["IDLE_LIMIT", "LOOK", "Rest"]
 
 IDLE_LIMIT = 20.0
 """Seconds for which a process may be stopped, or do nothing where it should work, before it is named."""
-
-LOOK = 0.5
-"""Seconds between two looks at a process that is late."""
 
 NOTHING = 0.02
 """Share of a core that a process may use and still do nothing: it looks now and then whether there is work."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from tfperf.processes.child_process import PIPE, STDOUT, ChildProcess
-from tfperf.processes.patience import Patience
+from tfperf.processes.patience import SLICE, Patience
 
 __all__ = ["Finished", "LastBytes", "run"]
 
@@ -15,9 +15,6 @@ MOST_OUTPUT, MOST_ERRORS = 2**26, 2**16
 
 DEADLINE = 600.0
 """Seconds for a command, unless its caller says otherwise."""
-
-SLICE = 0.1
-"""Seconds between two looks at a command."""
 
 CLOSING = 5.0
 """Seconds for its pipes to close once all are gone that held them."""
