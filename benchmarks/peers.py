@@ -36,12 +36,12 @@ from benchmarks.peers.process import PeerProcess, PeerWork
 from tfperf.cli.quiet import load_tensorflow
 from tfperf.engines import ENGINES, Plan, missing
 from tfperf.engines.plan import Precision
-from tfperf.engines.turns import SETTLING_SECONDS, InTurns, Turns
 from tfperf.errors import BAD_INPUT, EngineError, TfperfError
 from tfperf.measure import Agreement, Comparison, Ratio, Verdict, check_agreement, compare
 from tfperf.measure.results import Result, write_result
 from tfperf.measure.words import format_interval, format_ratio
 from tfperf.report.tables import bare_table
+from tfperf.trials.turns import SETTLING_SECONDS, InTurns, Turns
 
 SECONDS = 90.0  # of measuring, for each of the two comparisons of a net
 QUICK_SHARE = 1 / 4
@@ -166,8 +166,8 @@ def contests_on(name: str, share: float) -> list[Found]:
     """
     from benchmarks.peers.choice import choose
     from benchmarks.peers.subject import prepare
-    from tfperf.engines.launching import Launcher
-    from tfperf.engines.side_by_side import Examples
+    from tfperf.trials.launching import Launcher
+    from tfperf.trials.side_by_side import Examples
 
     def ours(plan: Plan, tolerance: float, turns: Turns) -> Candidate:
         process, loaded = launcher.start(plan)

@@ -22,9 +22,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfperf import Recipe
-from tfperf.engines import Origin, Plan, compare_engines, find_engine, missing
+from tfperf.engines import Plan, find_engine, missing
 from tfperf.measure import format_bytes
 from tfperf.report import cost_table, survey_plots
+from tfperf.trials import Origin, compare_engines
 
 
 def run_saved_model(folder, x):

@@ -12,6 +12,9 @@ import pytest
 from tfperf.measure import Conditions, Environment, Measurement, Stop
 from tfperf.measure.memory import MemoryPeak
 
+pytest_plugins = ["tests.fixtures.engines"]
+"""What tests of several rooms use, beside the fixtures here."""
+
 QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)
 MEMORY = MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=None, of_whole_process=False)
 

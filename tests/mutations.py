@@ -173,13 +173,13 @@ def good_files(folder):
     import numpy as np
 
     from tfperf.engines.plan import Plan
-    from tfperf.engines.trial import Status, Trial
     from tfperf.exports.opening import open_model
     from tfperf.exports.writing import export
     from tfperf.measure import compare, measure
     from tfperf.measure.results import Result, write_result
     from tfperf.search.outcome import Outcome
     from tfperf.search.question import Question
+    from tfperf.trials.trial import Status, Trial
     from tfperf.tuning.deploying import DEPLOYMENT, write_deployment
 
     files = {kind: folder / kind / f"{kind}.json" for kind in ("result", "outcome")}

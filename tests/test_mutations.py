@@ -1,12 +1,12 @@
 """Files that are damaged in every way: read, or refused by one line, and nothing else."""
 
-import importlib.util
 import random
 import sys
 import warnings
-from pathlib import Path
 
 import pytest
+
+from tests import mutations
 
 # Goes with the first TensorFlow whose EagerTensor.__array__ takes `copy`.
 pytestmark = pytest.mark.filterwarnings(
@@ -17,18 +17,6 @@ KINDS = ("result", "outcome", "manifest", "plan", "arrays", "net")
 
 NUMBER = 40
 """Files of each kind; benchmarks/faults.py reads 500."""
-
-
-def load():
-    """Test files never import one another, pytest imports each by its path."""
-    spec = importlib.util.spec_from_file_location("tfperf_tests_mutations", Path(__file__).with_name("mutations.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-mutations = load()
 
 
 @pytest.fixture(scope="module")

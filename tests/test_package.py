@@ -21,12 +21,13 @@ MAY_LEAN_ON = {
     "processes": set(),
     "exports": {"measure", "nets"},
     "engines": {"exports", "measure", "nets", "processes"},
+    "trials": {"engines", "exports", "measure", "processes"},
     "hardware": {"exports", "measure", "processes"},
     "data": {"processes"},
     "measure": {"processes"},
-    "search": {"engines", "exports", "measure"},
-    "report": {"engines", "hardware", "measure", "search"},
-    "tuning": {"engines", "exports", "measure", "report", "search"},
+    "search": {"engines", "exports", "measure", "trials"},
+    "report": {"engines", "hardware", "measure", "search", "trials"},
+    "tuning": {"engines", "exports", "measure", "report", "search", "trials"},
     "cookbook": {"data", "exports", "measure", "nets", "report"},
     "parallel": {"processes"},
     "scaling": {"exports", "hardware", "measure", "parallel", "processes", "report"},
@@ -46,6 +47,7 @@ MAY_LEAN_ON = {
         "report",
         "scaling",
         "search",
+        "trials",
         "tuning",
     },
 }
@@ -154,6 +156,7 @@ def test_the_package_never_imports_recipes():
         "tfperf.parallel.spark",
         "tfperf.parallel.splitting",
         "tfperf.scaling",
+        "tfperf.trials",
     ],
 )
 def test_importing_does_not_import_tensorflow(module):

@@ -13,8 +13,8 @@ from benchmarks.peers import nets
 from benchmarks.peers.litert_peer import convert as convert_for_litert
 from benchmarks.peers.onnx_peer import convert as convert_for_onnx
 from benchmarks.peers.openvino_peer import convert as convert_for_openvino
-from tfperf.engines.process import Origin, store_arrays
 from tfperf.exports.servable import Servable
+from tfperf.trials.process import Origin, store_arrays
 
 __all__ = ["Subject", "prepare"]
 

@@ -1,29 +1,15 @@
 """`tfperf report`: what it writes, where, and that bad input is one line."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
+from tests.report import outcomes
 from tfperf.cli import main
 from tfperf.measure.results import Result, write_result
 from tfperf.report import page, tuning
 
 
-@pytest.fixture(scope="session")
-def outcomes():
-    """The made-up outcomes of tests/report."""
-    path = Path(__file__).parents[1] / "report" / "outcomes.py"
-    spec = importlib.util.spec_from_file_location("tfperf_tests_cli_outcomes", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
-def outcome(outcomes, measured, environment):
+def outcome(measured, environment):
     return outcomes.one_winner(measured, environment)
 
 

@@ -1,7 +1,6 @@
 """`tfperf tune`: what it prints and writes, that bad input writes nothing, and that no end of it leaves a process."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import pty
@@ -10,11 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.fixtures.engines import DENSE, gone
 from tfperf.cli import main
 from tfperf.measure.results import read_document
 from tfperf.search.outcome import Outcome
@@ -38,20 +37,6 @@ SECONDS = 240
 """For a process to end, on a machine that does much else."""
 
 
-def of_engines():
-    """The conftest.py of tests/engines: test files never import one another, pytest imports each by its path."""
-    place = Path(__file__).parents[1] / "engines" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("tfperf_tests_cli_engines", place)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-engines = of_engines()
-planted = engines.planted
-
-
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """A cache for all tests here, so that each conversion is made once."""
@@ -64,7 +49,7 @@ def code(tmp_path, monkeypatch, kept, planted):
     monkeypatch.setenv("TFPERF_CACHE", str(kept))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "dense.py").write_text(engines.DENSE)
+    (tmp_path / "dense.py").write_text(DENSE)
     return "dense.py:build"
 
 
@@ -154,7 +139,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(started, planted, kept, t
     told = [json.loads(killed.stdout.readline()) for _ in range(2)]
     killed.kill()
     told += [json.loads(line) for line in killed.communicate(timeout=60)[0].splitlines() if line.endswith("}")]
-    assert engines.gone(planted.left)
+    assert gone(planted.left)
     before = journals(kept)
     assert 2 <= len(before) < len(names)
     assert not (tmp_path / "r.json").exists()

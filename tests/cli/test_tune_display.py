@@ -7,8 +7,8 @@ from rich.console import Console
 
 from tfperf.cli.tune_display import SHOWN, Display
 from tfperf.engines.plan import Plan
-from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Progress
+from tfperf.trials.trial import Status, Trial
 
 
 @pytest.fixture

@@ -4,9 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from tfperf.engines import Origin, Plan, compare_engines
+from tfperf.engines import Plan
 from tfperf.exports import Servable
 from tfperf.exports.own_constants import own_constants
+from tfperf.trials import Origin, compare_engines
 
 
 @pytest.fixture

@@ -1,35 +1,19 @@
-"""Fixtures of tests/measure: the fake machine, its recorded noise, and the mutants.
+"""Fixtures of tests/measure: the fake machine, its recorded noise, and the mutants."""
 
-Test files get these as fixtures and never import one another: pytest imports each file by its path.
-"""
-
-import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
+from tests.measure import fake_machine as _fake_machine
+from tests.measure import mutants as _mutants
 from tfperf.measure.environment import Conditions, Environment
 from tfperf.measure.measurement import Measurement, Stop
 from tfperf.measure.memory import MemoryPeak
-
-HERE = Path(__file__).parent
-
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"tfperf_tests_{name}", HERE / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-_fake_machine, _mutants = _load("fake_machine"), _load("mutants")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

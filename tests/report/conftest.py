@@ -1,15 +1,14 @@
 """Fixtures of tests/report: made-up outcomes of searches, and a browser."""
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+
+from tests.report import outcomes as made_up_outcomes
 
 BROWSER = "chromium"
 
@@ -21,12 +20,8 @@ FLAGS = (
 
 @pytest.fixture(scope="session")
 def outcomes():
-    """The module outcomes.py: test files never import one another, pytest imports each by its path."""
-    spec = importlib.util.spec_from_file_location("tfperf_tests_outcomes", Path(__file__).with_name("outcomes.py"))
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    """The module outcomes.py."""
+    return made_up_outcomes
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ import itertools
 import numpy as np
 
 from tfperf.engines.plan import Plan
-from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Agreement, Comparison, Doubt, Stop
 from tfperf.measure.comparison import paired
 from tfperf.search.outcome import Outcome
 from tfperf.search.question import Question
+from tfperf.trials.trial import Status, Trial
 
 HOSTILE = (
     "<script>document.title='script ran'</script>",

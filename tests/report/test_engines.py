@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from tfperf.engines import Plan
-from tfperf.engines.survey import Survey
-from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Agreement, Comparison, Doubt, Stop, Verdict
 from tfperf.measure.comparison import paired
 from tfperf.measure.results import read_result, write_result
 from tfperf.report import engines, plots
+from tfperf.trials.survey import Survey
+from tfperf.trials.trial import Status, Trial
 
 SECONDS = {"eager": 1e-3, "graph": 2e-4, "litert": 1e-5, "onnx": 1e-5, "litert int8": 5e-6}
 NOISE = np.random.default_rng(0).normal(1, 0.001, (2, 40))

@@ -12,13 +12,13 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from tfperf.cli.app import app
-from tfperf.engines.trial import Status
 from tfperf.errors import ResultFileError
 from tfperf.measure import Verdict
 from tfperf.report import tuning
 from tfperf.report.tuning_facts import Facts
 from tfperf.report.tuning_words import commands, error_words, percent_words, row, trust_words
 from tfperf.search.question import MEMORY_SHARE
+from tfperf.trials.trial import Status
 
 INTERVAL = r"[\d.]+x \[[\d.]+, [\d.]+\]"
 

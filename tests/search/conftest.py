@@ -1,34 +1,18 @@
-"""Made-up trials and comparisons, and what tests/engines has: planted engines, and a net for them."""
+"""Made-up trials and comparisons."""
 
-import importlib.util
 import itertools
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tfperf.engines.plan import Plan
-from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Comparison, Stop
 from tfperf.measure.comparison import paired
 from tfperf.measure.memory import MemoryPeak
 from tfperf.search.question import Question
+from tfperf.trials.trial import Status, Trial
 
 GIBIBYTE = 2**30
-
-
-def of_engines():
-    """The conftest.py of tests/engines: test files never import one another, pytest imports each by its path."""
-    place = Path(__file__).parents[1] / "engines" / "conftest.py"
-    spec = importlib.util.spec_from_file_location("tfperf_tests_search_engines", place)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-planted, dense = of_engines().planted, of_engines().dense
 
 
 @pytest.fixture

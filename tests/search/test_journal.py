@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tfperf.engines.trial import Status
 from tfperf.errors import SearchError
 from tfperf.search.journal import Journal, Round, journal_folder
+from tfperf.trials.trial import Status
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tfperf.engines.plan import Plan
-from tfperf.engines.trial import Status
 from tfperf.measure import Comparison, Stop, Verdict
 from tfperf.measure.comparison import paired
 from tfperf.search.judging import winner_of
 from tfperf.search.objectives import per_example
+from tfperf.trials.trial import Status
 
 
 @pytest.fixture

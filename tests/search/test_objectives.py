@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.engines.trial import Status
 from tfperf.measure import Verdict
 from tfperf.search.objectives import cost, costs_in, pareto_front, per_example, within_limits
 from tfperf.search.question import OBJECTIVES
+from tfperf.trials.trial import Status
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tfperf.engines.trial import Status
 from tfperf.errors import ResultFileError
 from tfperf.measure import Doubt
 from tfperf.measure.results import read_document, write_result
 from tfperf.search.outcome import Outcome
+from tfperf.trials.trial import Status
 
 
 @pytest.fixture

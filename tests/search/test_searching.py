@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from tfperf.engines import Plan
-from tfperf.engines.launching import Launcher
-from tfperf.engines.process import store_arrays
-from tfperf.engines.side_by_side import Examples, checked_trial, measure_in_turns
-from tfperf.engines.trial import Status
 from tfperf.search import searching
 from tfperf.search.journal import Journal
 from tfperf.search.judging import winner_of
 from tfperf.search.searching import Labels, Search
 from tfperf.search.space import Space
+from tfperf.trials.launching import Launcher
+from tfperf.trials.process import store_arrays
+from tfperf.trials.side_by_side import Examples, checked_trial, measure_in_turns
+from tfperf.trials.trial import Status
 
 
 class Heard:

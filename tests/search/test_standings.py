@@ -3,8 +3,8 @@
 import pytest
 
 from tfperf.engines.plan import Plan
-from tfperf.engines.trial import Status
 from tfperf.search.standings import FINALISTS, MOST_CONTENDERS, NEAR, RIVAL, Standings
+from tfperf.trials.trial import Status
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tfperf.engines import Plan
-from tfperf.engines.trial import Status, Trial
 from tfperf.errors import EngineError
 from tfperf.exports.manifest import digests_of, encoded, fingerprint, paths_of
+from tfperf.trials.trial import Status, Trial
 from tfperf.tuning import deploying
 from tfperf.tuning.deploying import MANIFEST, DeploymentManifest, load_deployed, write_deployment
 

@@ -6,11 +6,11 @@ import pytest
 import rich
 
 from tfperf.engines import Plan
-from tfperf.engines.trial import Status, Trial
 from tfperf.errors import SearchError, TfperfError
 from tfperf.measure.results import read_document
 from tfperf.search.outcome import Outcome
 from tfperf.search.question import Question
+from tfperf.trials.trial import Status, Trial
 from tfperf.tuning import Tuned, tune
 from tfperf.tuning.deploying import load_deployed
 

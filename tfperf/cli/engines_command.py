@@ -66,9 +66,6 @@ def register(app: typer.Typer) -> None:
         from tfperf.engines import PRECISIONS, TRANSFORMATIONS, Plan
         from tfperf.engines.catalog import known_engines
         from tfperf.engines.plan import thread_words
-        from tfperf.engines.process import Origin
-        from tfperf.engines.side_by_side import ROWS
-        from tfperf.engines.survey import survey
         from tfperf.errors import escape_unprintable
         from tfperf.exports import open_model, read_inputs
         from tfperf.measure.results import write_result
@@ -81,6 +78,9 @@ def register(app: typer.Typer) -> None:
             survey_result,
         )
         from tfperf.report.plots import save
+        from tfperf.trials.process import Origin
+        from tfperf.trials.side_by_side import ROWS
+        from tfperf.trials.survey import survey
 
         batches = whole_numbers("--batch", batch)
         counts: tuple[int | None, ...] = (None,)

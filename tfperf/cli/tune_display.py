@@ -11,12 +11,12 @@ from rich.live import Live
 from rich.markup import escape
 from rich.text import Text
 
-from tfperf.engines.trial import Status, Trial
 from tfperf.errors import escape_unprintable, shortened
 from tfperf.measure import Progress
 from tfperf.measure.words import format_interval, format_seconds
 from tfperf.report.tables import bare_table, with_notes
 from tfperf.report.tuning import summary_table, trial_table
+from tfperf.trials.trial import Status, Trial
 from tfperf.tuning.tuned import Tuned
 
 __all__ = ["Display"]

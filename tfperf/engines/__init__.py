@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from tfperf.engines.litert import load as load_litert
     from tfperf.engines.onnx import load as load_onnx
     from tfperf.engines.onnx import write_onnx
-    from tfperf.engines.process import Origin
-    from tfperf.engines.survey import survey as compare_engines
 
 __all__ = [
     "ENGINES",
@@ -22,14 +20,12 @@ __all__ = [
     "TOLERANCES",
     "TRANSFORMATIONS",
     "Engine",
-    "Origin",
     "Plan",
     "Precision",
     "Runner",
     "Transformation",
     "build",
     "check_runner",
-    "compare_engines",
     "find_engine",
     "load",
     "load_litert",
@@ -39,8 +35,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Origin": ("process", "Origin"),
-    "compare_engines": ("survey", "survey"),
     "load_litert": ("litert", "load"),
     "load_onnx": ("onnx", "load"),
     "write_onnx": ("onnx", "write_onnx"),

@@ -7,13 +7,13 @@ from matplotlib.figure import Figure
 from rich.console import Group
 from rich.markup import escape
 
-from tfperf.engines.side_by_side import ANSWERS_ALIKE
-from tfperf.engines.survey import Survey
-from tfperf.engines.trial import Trial, median_seconds
 from tfperf.measure import Doubt, Verdict
 from tfperf.measure.results import Fact, Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
 from tfperf.report.tables import bare_table, remarks, with_notes
+from tfperf.trials.side_by_side import ANSWERS_ALIKE
+from tfperf.trials.survey import Survey
+from tfperf.trials.trial import Trial, median_seconds
 
 __all__ = ["answer", "cost_table", "failures_and_doubts", "speed_table", "survey_plots", "survey_result"]
 

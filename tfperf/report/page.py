@@ -7,7 +7,6 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tfperf.engines.trial import Trial
 from tfperf.errors import ResultFileError
 from tfperf.files import writing_whole
 from tfperf.measure.words import escape_unprintable
@@ -27,6 +26,7 @@ from tfperf.report.tuning_words import (
     trust_words,
 )
 from tfperf.search.outcome import Outcome
+from tfperf.trials.trial import Trial
 
 __all__ = ["Section", "check_report_path", "notebook_html", "page", "write_report"]
 

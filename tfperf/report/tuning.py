@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from rich.console import Group
 from rich.markup import escape
 
-from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Verdict
 from tfperf.measure.words import format_ratio
 from tfperf.report.tables import bare_table, with_notes
@@ -28,6 +27,7 @@ from tfperf.report.tuning_words import (
     trust_words,
 )
 from tfperf.search.outcome import Outcome
+from tfperf.trials.trial import Status, Trial
 
 __all__ = ["answer", "csv_rows", "csv_text", "markdown", "summary_table", "trial_table"]
 

@@ -5,12 +5,12 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from tfperf.engines.trial import Status, Trial
 from tfperf.errors import ResultFileError
 from tfperf.measure import Comparison, Doubt, Measurement, Ratio
 from tfperf.measure.statistics import Interval
 from tfperf.search.outcome import Outcome
 from tfperf.search.question import Objective
+from tfperf.trials.trial import Status, Trial
 
 __all__ = ["Facts"]
 

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from tfperf.engines.plan import PRECISIONS
-from tfperf.engines.trial import Trial
 from tfperf.measure.words import format_bytes, format_ratio, format_seconds
 from tfperf.report.svg import (
     INK,
@@ -26,6 +25,7 @@ from tfperf.report.svg import (
 )
 from tfperf.report.tuning_facts import Facts
 from tfperf.search.question import Objective
+from tfperf.trials.trial import Trial
 
 __all__ = [
     "accuracy_plot",

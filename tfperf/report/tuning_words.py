@@ -10,12 +10,12 @@ import numpy as np
 
 from tfperf.engines.catalog import ENGINES
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS
-from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Environment
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
 from tfperf.report.tuning_facts import Facts
 from tfperf.search.outcome import FROM_PYTHON, INPUTS_FILE, MODEL_FROM_PYTHON, Outcome
 from tfperf.search.question import MEMORY_SHARE, TOLERANCE, TOLERANCE_WORDS, TRIAL_SECONDS, Objective
+from tfperf.trials.trial import Status, Trial
 
 __all__ = [
     "Row",

@@ -14,12 +14,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from tfperf.caching import cache_folder
-from tfperf.engines.trial import Status, Trial
 from tfperf.errors import SearchError
 from tfperf.files import remove_parts, writing_whole
 from tfperf.measure import Comparison, Environment
 from tfperf.measure.value import Value
 from tfperf.search.question import Question
+from tfperf.trials.trial import Status, Trial
 
 __all__ = ["Journal", "Round", "journal_folder"]
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from tfperf.engines.trial import Trial, median_seconds
 from tfperf.measure import Comparison
 from tfperf.search.objectives import BANDS, cost, costs_in, told_faster, undisturbed, within_limits
 from tfperf.search.question import Question
+from tfperf.trials.trial import Trial, median_seconds
 
 __all__ = ["winner_of"]
 

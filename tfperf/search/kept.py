@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable
 from threading import Lock
 
-from tfperf.engines.launching import Launcher
 from tfperf.engines.plan import Plan
-from tfperf.engines.process import EngineProcess, Loaded
-from tfperf.engines.trial import Trial
+from tfperf.trials.launching import Launcher
+from tfperf.trials.process import EngineProcess, Loaded
+from tfperf.trials.trial import Trial
 
 __all__ = ["Kept", "Started"]
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tfperf.engines.trial import Status, Trial
 from tfperf.measure import Comparison, Measurement, Ratio, Verdict
 from tfperf.measure.comparison import paired
 from tfperf.search.question import Objective, Question
+from tfperf.trials.trial import Status, Trial
 
 __all__ = ["BANDS", "cost", "costs_in", "pareto_front", "per_example", "told_faster", "undisturbed", "within_limits"]
 

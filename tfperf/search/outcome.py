@@ -5,10 +5,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from tfperf.engines.trial import Trial
 from tfperf.measure import Comparison, Doubt, Environment, Ratio
 from tfperf.measure.value import Count, Name, Text, Value
 from tfperf.search.question import Question
+from tfperf.trials.trial import Trial
 
 __all__ = ["FROM_PYTHON", "INPUTS_FILE", "MODEL_FROM_PYTHON", "Outcome"]
 

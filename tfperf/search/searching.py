@@ -11,19 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from tfperf.engines.child import TrialError
-from tfperf.engines.launching import Launcher
 from tfperf.engines.plan import Plan
-from tfperf.engines.process import EngineProcess, Loaded, Work
-from tfperf.engines.side_by_side import (
-    Examples,
-    checked_trial,
-    failed_trial,
-    measure_in_turns,
-    measured_trial,
-    printable,
-)
-from tfperf.engines.trial import Status, Trial, median_seconds
 from tfperf.exports.servable import Servable
 from tfperf.measure import Comparison, Progress, measure
 from tfperf.search.journal import Journal, Round
@@ -34,6 +22,18 @@ from tfperf.search.objectives import per_example
 from tfperf.search.question import Question
 from tfperf.search.space import Space
 from tfperf.search.standings import FINALISTS, MOST_CONTENDERS, Standings
+from tfperf.trials.child import TrialError
+from tfperf.trials.launching import Launcher
+from tfperf.trials.process import EngineProcess, Loaded, Work
+from tfperf.trials.side_by_side import (
+    Examples,
+    checked_trial,
+    failed_trial,
+    measure_in_turns,
+    measured_trial,
+    printable,
+)
+from tfperf.trials.trial import Status, Trial, median_seconds
 
 __all__ = ["Found", "Labels", "Search", "Watcher"]
 

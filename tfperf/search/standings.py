@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from tfperf.engines.plan import Plan
-from tfperf.engines.trial import Status, Trial, median_seconds
 from tfperf.measure import Comparison
 from tfperf.search.judging import winner_of
 from tfperf.search.objectives import cost, costs_in, pareto_front, undisturbed, within_limits
 from tfperf.search.question import Question
+from tfperf.trials.trial import Status, Trial, median_seconds
 
 __all__ = ["FINALISTS", "MOST_CONTENDERS", "Standings"]
 

@@ -15,7 +15,6 @@ from tfperf.engines.catalog import find_engine, missing
 from tfperf.engines.checking import TOLERANCES, check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
-from tfperf.engines.trial import Trial
 from tfperf.errors import EngineError, ExportError, in_one_line
 from tfperf.exports.arrays import read_arrays
 from tfperf.exports.manifest import (
@@ -32,6 +31,7 @@ from tfperf.exports.manifest import (
 from tfperf.exports.signature import Signature
 from tfperf.files import is_foreign, writing_folder_whole
 from tfperf.measure.value import Count, Value
+from tfperf.trials.trial import Trial
 
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable

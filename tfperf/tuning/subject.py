@@ -15,13 +15,13 @@ from tfperf.engines.accuracy import accuracy_of, check_labels
 from tfperf.engines.batches import in_batches
 from tfperf.engines.building import check_numbers
 from tfperf.engines.plan import Plan
-from tfperf.engines.process import Origin
 from tfperf.exports.arrays import in_order
 from tfperf.exports.opening import open_model
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 from tfperf.search.outcome import INPUTS_FILE, MODEL_FROM_PYTHON
 from tfperf.search.question import Question
+from tfperf.trials.process import Origin
 
 __all__ = ["Subject", "read_subject"]
 

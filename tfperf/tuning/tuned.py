@@ -11,7 +11,6 @@ from rich.console import Group
 from tfperf.engines.building import build
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
-from tfperf.engines.trial import Trial
 from tfperf.errors import EngineError, SearchError
 from tfperf.exports.servable import Servable
 from tfperf.measure.results import write_result
@@ -19,6 +18,7 @@ from tfperf.report.page import notebook_html, write_report
 from tfperf.report.tuning import answer, summary_table, trial_table
 from tfperf.search.journal import Journal
 from tfperf.search.outcome import Outcome
+from tfperf.trials.trial import Trial
 from tfperf.tuning.deploying import write_deployment
 
 __all__ = ["Best", "Tuned"]

@@ -10,12 +10,8 @@ from pydantic import ValidationError
 
 from tfperf.cores import usable_cores
 from tfperf.engines.catalog import known_engines
-from tfperf.engines.launching import Launcher
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Precision, Transformation
-from tfperf.engines.process import store_arrays
-from tfperf.engines.side_by_side import ANSWERS_ALIKE, answers_vary, printable
 from tfperf.engines.transformations import applicable
-from tfperf.engines.trial import Trial
 from tfperf.exports.own_constants import own_constants
 from tfperf.measure import Doubt, Environment, Progress
 from tfperf.measure.memory import available_memory, usable_memory
@@ -25,6 +21,10 @@ from tfperf.search.outcome import FROM_PYTHON, Outcome
 from tfperf.search.question import MEMORY_SHARE, TOLERANCE, TRIAL_SECONDS, Objective, Question
 from tfperf.search.searching import Labels, Search, Watcher
 from tfperf.search.space import Space
+from tfperf.trials.launching import Launcher
+from tfperf.trials.process import store_arrays
+from tfperf.trials.side_by_side import ANSWERS_ALIKE, answers_vary, printable
+from tfperf.trials.trial import Trial
 from tfperf.tuning.subject import Subject, as_graph, read_subject
 from tfperf.tuning.tuned import Tuned
 

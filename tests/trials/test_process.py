@@ -5,11 +5,11 @@ import psutil
 import pytest
 
 from tfperf.engines import Plan
-from tfperf.engines.child import Child, TrialError
 from tfperf.engines.conversions import Conversions
-from tfperf.engines.process import EngineProcess, Origin, store_arrays
-from tfperf.engines.trial import Status
 from tfperf.measure.sampling import TimesItself
+from tfperf.trials.child import Child, TrialError
+from tfperf.trials.process import EngineProcess, Origin, store_arrays
+from tfperf.trials.trial import Status
 
 BATCH = 3
 

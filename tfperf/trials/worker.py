@@ -1,4 +1,4 @@
-"""The process in which one plan runs: `python -m tfperf.engines.worker`, driven by `child.Child`.
+"""The process in which one plan runs: `python -m tfperf.trials.worker`, driven by `child.Child`.
 
 A request is a line of JSON on what was standard input, with the name of a method of `Worker` and its arguments; the
 answer is a line of JSON on what was standard output. What the engine prints goes to standard error instead, and what
@@ -25,12 +25,12 @@ from tfperf.engines.catalog import find_engine
 from tfperf.engines.checking import WrongAnswersError, check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
-from tfperf.engines.trial import Status
 from tfperf.errors import TfperfError, in_one_line
 from tfperf.exports.signature import Signature
 from tfperf.files import writing_folder_once
 from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent, no_collections
 from tfperf.measure.memory import PeakMemory
+from tfperf.trials.trial import Status
 
 if TYPE_CHECKING:
     from tfperf.engines.conversions import Conversions

@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tfperf.engines.trial import Status
 from tfperf.errors import EngineError
 from tfperf.processes import PIPE, ChildProcess, Dialogue, LastBytes, Patience
 from tfperf.start_up_noise import START_UP_NOISE
+from tfperf.trials.trial import Status
 
 __all__ = ["Child", "TrialError"]
 
@@ -44,7 +44,7 @@ class TrialError(EngineError):
 
 
 class Child:
-    """`python -m tfperf.engines.worker`, which answers a line of JSON with a line of JSON."""
+    """`python -m tfperf.trials.worker`, which answers a line of JSON with a line of JSON."""
 
     def __init__(self, *, deadline: float = DEADLINE, memory_limit: int | None = None) -> None:
         """Start it; nothing is loaded yet.
@@ -61,7 +61,7 @@ class Child:
         self._asking = threading.RLock()
         self._looks, self._next_look = 0, 0.0
         self._stands_still = self._closed = False
-        command = [sys.executable, "-P", "-m", "tfperf.engines.worker"]
+        command = [sys.executable, "-P", "-m", "tfperf.trials.worker"]
         pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
         self._process = ChildProcess(command, **pipes, environment=QUIET | os.environ)  # type: ignore[arg-type]
         self._dialogue = Dialogue(self._process)

@@ -12,18 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 import pytest
 
-from tfperf.engines import child
-from tfperf.engines.child import Child, TrialError
-from tfperf.engines.trial import Status
+from tfperf.trials import child
+from tfperf.trials.child import Child, TrialError
+from tfperf.trials.trial import Status
 
 LIMIT = 400 * 2**20
 
 PARENT = """
 import sys
 from pathlib import Path
-from tfperf.engines.child import Child
+from tfperf.trials.child import Child
 from tfperf.engines.plan import Plan
-from tfperf.engines.process import EngineProcess
+from tfperf.trials.process import EngineProcess
 from tfperf.exports.signature import Signature
 with EngineProcess(Plan(engine=sys.argv[1]), Child()) as process:
     print(process.host.pid, flush=True)
@@ -237,7 +237,7 @@ def test_it_ends_when_its_parent_is_killed(planted):
 def test_it_ends_when_its_parent_is_killed_while_it_stands_still_since_its_start(within_seconds):
     program = """
 import os, signal
-from tfperf.engines.child import Child
+from tfperf.trials.child import Child
 child = Child()
 with child.paused():
     print(child.pid, flush=True)

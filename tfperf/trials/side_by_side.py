@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from tfperf.engines.batches import batched, in_batches
-from tfperf.engines.child import TrialError
 from tfperf.engines.plan import Plan
-from tfperf.engines.process import EngineProcess, Loaded, Work, store_arrays
-from tfperf.engines.trial import Status, Trial
-from tfperf.engines.turns import SETTLING_SECONDS, InTurns, Turns
 from tfperf.errors import EngineError
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 from tfperf.measure import Comparison, Doubt, Measurement, Progress, compare, measure
+from tfperf.trials.child import TrialError
+from tfperf.trials.process import EngineProcess, Loaded, Work, store_arrays
+from tfperf.trials.trial import Status, Trial
+from tfperf.trials.turns import SETTLING_SECONDS, InTurns, Turns
 
 __all__ = [
     "ANSWERS_ALIKE",

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.engines.child import TrialError
-from tfperf.engines.host import Host
 from tfperf.engines.plan import Plan
 from tfperf.exports.signature import Signature
 from tfperf.measure.agreement import Agreement
 from tfperf.measure.memory import MemoryPeak
+from tfperf.trials.child import TrialError
+from tfperf.trials.host import Host
 
 __all__ = ["Checked", "EngineProcess", "Loaded", "Origin", "Work", "store_arrays"]
 

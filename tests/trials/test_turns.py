@@ -2,9 +2,9 @@
 
 import pytest
 
-from tfperf.engines.turns import InTurns, Turns
 from tfperf.measure.memory import MemoryPeak
 from tfperf.measure.sampling import TimesItself
+from tfperf.trials.turns import InTurns, Turns
 
 SETTLING = [1, 2, 4, 3]
 """Calls of a millisecond, more and more, that are done in about 10."""
@@ -50,7 +50,7 @@ def told():
 @pytest.fixture
 def works(told, monkeypatch):
     turns, clock = Turns(), Clock()
-    monkeypatch.setattr("tfperf.engines.turns.time", clock)
+    monkeypatch.setattr("tfperf.trials.turns.time", clock)
 
     def made(name):
         return InTurns(

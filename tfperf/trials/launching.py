@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from tfperf.engines.building import conversions_folder
 from tfperf.engines.catalog import find_engine, missing
-from tfperf.engines.child import DEADLINE, Child, TrialError
 from tfperf.engines.conversions import Conversions
-from tfperf.engines.here import Here
-from tfperf.engines.host import Host
 from tfperf.engines.plan import Plan
-from tfperf.engines.process import EngineProcess, Loaded, Origin, store_arrays
-from tfperf.engines.trial import Status
 from tfperf.errors import TfperfError, in_one_line
 from tfperf.exports.servable import Servable
+from tfperf.trials.child import DEADLINE, Child, TrialError
+from tfperf.trials.here import Here
+from tfperf.trials.host import Host
+from tfperf.trials.process import EngineProcess, Loaded, Origin, store_arrays
+from tfperf.trials.trial import Status
 
 __all__ = ["Launcher"]
 

@@ -5,12 +5,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tfperf.engines.building import build
-from tfperf.engines.child import TrialError
 from tfperf.engines.plan import Plan
-from tfperf.engines.process import Loaded
-from tfperf.engines.trial import Status
-from tfperf.engines.worker import Worker, answer_of
 from tfperf.errors import TfperfError
+from tfperf.trials.child import TrialError
+from tfperf.trials.process import Loaded
+from tfperf.trials.trial import Status
+from tfperf.trials.worker import Worker, answer_of
 
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable

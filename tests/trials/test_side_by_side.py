@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from tfperf.engines import Plan
-from tfperf.engines.child import TrialError
-from tfperf.engines.launching import Launcher
-from tfperf.engines.side_by_side import (
+from tfperf.errors import EngineError
+from tfperf.exports.servable import Servable
+from tfperf.trials.child import TrialError
+from tfperf.trials.launching import Launcher
+from tfperf.trials.side_by_side import (
     Examples,
     answers_vary,
     checked_trial,
     failed_trial,
     measure_in_turns,
 )
-from tfperf.engines.trial import Status, median_seconds
-from tfperf.errors import EngineError
-from tfperf.exports.servable import Servable
+from tfperf.trials.trial import Status, median_seconds
 
 BATCH = 4
 

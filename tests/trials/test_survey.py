@@ -8,10 +8,10 @@ import pytest
 
 from tfperf.engines import Plan
 from tfperf.engines.conversions import Conversions
-from tfperf.engines.process import Origin
-from tfperf.engines.survey import survey
-from tfperf.engines.trial import Status, median_seconds
 from tfperf.exports.servable import Servable
+from tfperf.trials.process import Origin
+from tfperf.trials.survey import survey
+from tfperf.trials.trial import Status, median_seconds
 
 NOWHERE = Origin("no model: the plans here load what was converted")
 LITERT, ONNX, FROZEN = (Plan(engine=name, threads=1) for name in ("litert", "onnx", "frozen"))

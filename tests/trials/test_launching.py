@@ -8,10 +8,10 @@ import psutil
 import pytest
 
 from tfperf.engines import Plan
-from tfperf.engines.child import TrialError
-from tfperf.engines.launching import Launcher
-from tfperf.engines.process import Origin, store_arrays
-from tfperf.engines.trial import Status
+from tfperf.trials.child import TrialError
+from tfperf.trials.launching import Launcher
+from tfperf.trials.process import Origin, store_arrays
+from tfperf.trials.trial import Status
 
 HONEST, EQUAL = Plan(engine="honest"), Plan(engine="equal")
 
@@ -62,7 +62,7 @@ def test_processes_run_until_they_are_ended_or_all_are(launcher, planted, dense,
 
 def test_what_is_missing_or_refused_starts_no_process(launcher, monkeypatch, planted):
     several = launcher()
-    monkeypatch.setattr("tfperf.engines.launching.missing", lambda engine: "pip install it")
+    monkeypatch.setattr("tfperf.trials.launching.missing", lambda engine: "pip install it")
     assert why_not(several, "honest") == (Status.MISSING, "pip install it")
     monkeypatch.undo()
     with pytest.raises(TrialError, match=r"^expected a precision of honest \(float32\)\. Received: bfloat16$") as told:
@@ -127,7 +127,7 @@ def test_a_model_that_cannot_be_opened_again_refuses_conversions(launcher, plant
     assert status is Status.REFUSED
     assert words.startswith("honest, while it was converted: expected ")
     assert several._converter is None
-    monkeypatch.setattr("tfperf.engines.launching.Child", pytest.fail)  # it is not tried again
+    monkeypatch.setattr("tfperf.trials.launching.Child", pytest.fail)  # it is not tried again
     assert not several.can_open()
     assert why_not(several, "honest") == (status, words)
     assert planted.left() == []
