@@ -687,4 +687,6 @@ def main(
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, and so would all that is started here
     typer.run(main)
