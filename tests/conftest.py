@@ -12,7 +12,7 @@ import pytest
 from tfperf.measure import Conditions, Environment, Measurement, Stop
 from tfperf.measure.memory import MemoryPeak
 
-pytest_plugins = ["tests.fixtures.engines"]
+pytest_plugins = ["tests.fixtures.engines", "tests.fixtures.stacks"]
 """What tests of several rooms use, beside the fixtures here."""
 
 QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)
