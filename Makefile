@@ -1,14 +1,18 @@
-# `make cook` runs the main dish, `make test` checks everything. Both set up .venv first, once.
+# `make cook` runs the main dish, `make test` checks everything, `make quick` what takes no time. Each sets up .venv first, once.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 HOROVOD := .venv/.horovod
 PEERS := .venv-peers/.installed
 
-.PHONY: cook test lint types data peers clean
+.PHONY: cook quick test lint types data peers clean
 
 cook: $(STAMP) data
 	$(BIN)/tfperf run hybridize mnist_mixed_mirrored save_model
+
+# What a developer runs all the time: the test files that start neither TensorFlow nor processes.
+quick: lint types
+	$(BIN)/python -m pytest -n 2 --dist loadfile --quick
 
 # Two test files at a time: most of a test's time is one process starting.
 test: lint types data $(HOROVOD)

@@ -188,7 +188,7 @@ def measure_one(name: str, converted: dict[str, Any], file: Path, time_limit: fl
         folder = Path(converted["folders"][name])
         runner = load(folder, signature, plan)
     else:
-        from tfperf.engines.tensorflow_threads import use_threads
+        from tfperf.engines.tensorflow_runtime import use_threads
         from tfperf.exports import open_model
 
         use_threads(1)

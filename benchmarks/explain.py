@@ -29,7 +29,7 @@ from rich.table import Table
 from tfperf.explaining import explain
 from tfperf.explaining.explanation import NEAR, Explained, Explanation
 from tfperf.files import writing_whole
-from tfperf.hardware.ceilings.measuring import ceilings_of_this_machine
+from tfperf.hardware.machine import ceilings_of_this_machine
 from tfperf.measure.words import plain_ratio
 
 LEAST_NEAR = 0.8

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tfperf.explaining.explanation import NEAR, Explanation
-from tfperf.hardware.ceilings.measuring import ceilings_of_this_machine
+from tfperf.hardware.machine import ceilings_of_this_machine
 from tfperf.measure.results import read_document
 from tfperf.measure.words import format_bytes, format_seconds
 

@@ -14,7 +14,6 @@ It checks that
 Exit code 0: all of it holds. 1: some of it does not, or the run was interrupted (Ctrl-C shows what there is so far).
 """
 
-import importlib.util
 import itertools
 import json
 import math
@@ -53,7 +52,8 @@ COST_ROUNDS = 40
 MOST_COST_SECONDS = 0.1e-6  # of a call, added by the harness
 QUICK_SHARE = 0.1
 
-TESTS = Path(__file__).resolve().parent.parent / "tests" / "measure"
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests" / "measure"
 
 console = Console()
 
@@ -273,7 +273,9 @@ def main(
 ) -> None:
     """Check the honesty of tfperf.measure on this machine."""
     share = QUICK_SHARE if quick else 1.0
-    machines, mutants = load("fake_machine"), load("mutants")
+    sys.path.insert(0, str(ROOT))  # a script's own folder is there, the checkout is not
+    from tests.measure import fake_machine, mutants
+
     self_tries, power_tries = round(SELF_COMPARISONS * share), round(POWER_TRIES * share)
     cost_rounds = round(COST_ROUNDS * share)
     environment, watch = Environment.here(), Watch()
@@ -288,7 +290,7 @@ def main(
                 for check in part(*arguments, advance=lambda: progress.advance(task)):
                     checks[key] = check  # the latest state, so that an interruption keeps what there is
 
-            run("power_replayed", "(b) 2 % on recorded noise", power_tries, replayed(machines), power_tries)
+            run("power_replayed", "(b) 2 % on recorded noise", power_tries, replayed(fake_machine), power_tries)
             run("cost", "(c) cost of a call", cost_rounds, cost_of_a_call, cost_rounds)
             run("power", "(b) 5 % here", power_tries, power_here, power_tries)
             run("self", "(a) a function with itself", self_tries, self_comparisons, self_tries)
@@ -333,17 +335,6 @@ def show(checks: dict[str, Check], environment: Environment, conditions: dict[st
         f"load before {conditions['load_before']:.2f}, others took {conditions['busy_elsewhere_share']:.1%} and "
         f"the hypervisor {conditions['steal_share']:.1%} of the CPU time, {conditions['seconds'] / 60:.1f} minutes"
     )
-
-
-def load(name: str) -> ModuleType:
-    """A helper file of the tests."""
-    spec = importlib.util.spec_from_file_location(name, TESTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

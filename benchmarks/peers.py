@@ -33,15 +33,15 @@ from rich.table import Table
 
 from benchmarks.peers.catalog import FLOAT32, NETS, PEERS, TOLERANCES, Peer, why_not_set_up
 from benchmarks.peers.process import PeerProcess, PeerWork
-from tfperf.cli.quiet import load_tensorflow
 from tfperf.engines import ENGINES, Plan, missing
 from tfperf.engines.plan import Precision
 from tfperf.errors import BAD_INPUT, EngineError, TfperfError
+from tfperf.importing import load_tensorflow
 from tfperf.measure import Agreement, Comparison, Ratio, Verdict, check_agreement, compare
 from tfperf.measure.results import Result, write_result
 from tfperf.measure.words import format_interval, format_ratio
 from tfperf.report.tables import bare_table
-from tfperf.trials.turns import SETTLING_SECONDS, InTurns, Turns
+from tfperf.trials.side_by_side import SETTLING_SECONDS, InTurns, Turns
 
 SECONDS = 90.0  # of measuring, for each of the two comparisons of a net
 QUICK_SHARE = 1 / 4

@@ -40,19 +40,18 @@ from pydantic import TypeAdapter
 from rich.console import Console
 from rich.progress import track
 
+from tfperf.engines.building import applicable
 from tfperf.engines.plan import PRECISIONS, Plan, Precision
-from tfperf.engines.transformations import applicable
 from tfperf.exports import open_model
 from tfperf.files import writing_whole
 from tfperf.measure import Comparison, Environment, measure
 from tfperf.measure.words import format_ratio, format_seconds
 from tfperf.search.question import Question
 from tfperf.search.space import Space
-from tfperf.trials.child import TrialError
 from tfperf.trials.launching import Launcher
 from tfperf.trials.process import EngineProcess, Origin
 from tfperf.trials.side_by_side import Examples, checked_trial, measure_in_turns, measured_trial
-from tfperf.trials.trial import median_seconds
+from tfperf.trials.trial import TrialError, median_seconds
 from tfperf.tuning import tune
 
 MOST_WORSE, MOST_TIME = 0.03, 0.25

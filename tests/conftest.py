@@ -1,6 +1,7 @@
 """Fixtures that tests of several rooms use."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,11 +13,25 @@ import pytest
 from tfperf.measure import Conditions, Environment, Measurement, Stop
 from tfperf.measure.memory import MemoryPeak
 
-pytest_plugins = ["tests.fixtures.engines", "tests.fixtures.stacks"]
+pytest_plugins = ["tests.fixtures.engines", "tests.fixtures.explanations", "tests.fixtures.stacks"]
 """What tests of several rooms use, beside the fixtures here."""
 
 QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)
 MEMORY = MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=None, of_whole_process=False)
+
+STARTS = re.compile(r"\b(tensorflow|tf|keras|get_net|subprocess|tfperf_command|ForkServer|\w+Process(es)?)\b")
+"""Words of a test file which starts TensorFlow or processes."""
+
+
+def pytest_addoption(parser):
+    """`make quick` is for what a developer runs all the time."""
+    parser.addoption("--quick", action="store_true", help="leave out test files that start TensorFlow or processes")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """With --quick, a test file in whose text one of those words stands."""
+    is_file = config.getoption("--quick") and collection_path.match("test_*.py")
+    return True if is_file and STARTS.search(collection_path.read_text(encoding="utf-8")) else None
 
 
 def pytest_configure():

@@ -305,7 +305,7 @@ def _main(kind, good, seconds, *paths):
     good, read = Path(good), None
     read = _reader(kind, good)
     if kind in ("manifest", "net", "plan"):
-        from tfperf.cli.quiet import load_tensorflow
+        from tfperf.importing import load_tensorflow
 
         load_tensorflow()
     _ended(read)  # loads what reading needs

@@ -12,7 +12,7 @@ NAMES = sorted(name for name, value in vars(errors).items() if inspect.isclass(v
 
 
 def test_all_is_what_there_is() -> None:
-    assert {*NAMES, "escape_unprintable", "in_one_line", "shortened"} == set(errors.__all__)
+    assert {*NAMES, "error_message", "escape_unprintable", "in_one_line", "shortened"} == set(errors.__all__)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,16 +1,28 @@
-"""Files and folders are written whole or not at all."""
+"""Files and folders are written whole or not at all; scratch folders end with their process, however it ends."""
 
+import contextlib
 import errno
 import os
 import shutil
+import signal
 import stat
+import subprocess
+import sys
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
 from tfperf import files
-from tfperf.files import remove_parts, why_not_writable, writing_folder_once, writing_folder_whole, writing_whole
+from tfperf.files import (
+    remove_parts,
+    scratch_folder,
+    why_not_writable,
+    writing_folder_once,
+    writing_folder_whole,
+    writing_whole,
+)
 
 
 def fail_after(done: object, error: BaseException) -> None:
@@ -355,3 +367,95 @@ def test_why_a_file_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytes
     assert why_not_writable(tmp_path / "file" / "new.json") == f"cannot write in {tmp_path / 'file'}"
     monkeypatch.setattr(os, "access", lambda folder, _: folder != tmp_path)  # root may write everywhere
     assert why_not_writable(tmp_path / "deep" / "new.json") == f"cannot write in {tmp_path}"
+
+
+HOLDS = """
+import signal
+from tfperf.files import scratch_folder
+with scratch_folder("tfperf-test-") as folder:
+    (folder / "file").touch()
+    print(folder, flush=True)
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+@pytest.fixture
+def another(place):
+    """A process that holds a folder, and the folder."""
+    with subprocess.Popen([sys.executable, "-c", HOLDS], stdout=subprocess.PIPE, text=True) as process:
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def test_a_scratch_folder_is_gone_afterwards(place) -> None:
+    with contextlib.suppress(ZeroDivisionError), scratch_folder("tfperf-test-") as folder:
+        assert folder.parent == place
+        (folder / "file").touch()
+        raise ZeroDivisionError
+    assert list(place.iterdir()) == []
+
+
+def test_the_scratch_folder_of_a_killed_process_goes_and_what_others_hold_stays(another, place, monkeypatch) -> None:
+    process, held = another
+    (place / "tfperf-test-of-somebody-else").mkdir()
+    monkeypatch.setattr(files, "GRACE", -1.0)
+    with scratch_folder("tfperf-test-"):
+        assert (held / "file").exists()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(60)
+    monkeypatch.setattr(files, "GRACE", 60.0)
+    with scratch_folder("tfperf-test-"):
+        assert held.exists()  # it was made a moment ago
+    monkeypatch.setattr(files, "GRACE", -1.0)
+    with scratch_folder("tfperf-test-"):
+        assert not held.exists()
+    assert [left.name for left in place.iterdir()] == ["tfperf-test-of-somebody-else"]
+
+
+@pytest.fixture
+def left(place, monkeypatch):
+    """A function that makes a folder as a killed process leaves it, long ago."""
+    monkeypatch.setattr(files, "GRACE", -1.0)
+
+    def left(name):
+        folder = place / f"tfperf-test-{name}"
+        folder.mkdir(mode=0o700)
+        (folder / files.LOCK).touch()
+        return folder
+
+    return left
+
+
+def test_neither_locks_nor_folders_that_are_links_are_followed(left, place) -> None:
+    left("plain")
+    linked, victim = left("linked"), place / "victim"
+    (linked / files.LOCK).unlink()
+    victim.touch()
+    (linked / files.LOCK).symlink_to(victim)
+    elsewhere = left("elsewhere").rename(place / "elsewhere")
+    (place / "tfperf-test-link").symlink_to(elsewhere)
+    pipe = left("pipe")
+    (pipe / files.LOCK).unlink()
+    os.mkfifo(pipe / files.LOCK)
+    with scratch_folder("tfperf-test-") as own:
+        assert {path.name for path in place.iterdir()} - {own.name} == {
+            "tfperf-test-linked", "victim", "elsewhere", "tfperf-test-link", "tfperf-test-pipe",
+        }  # fmt: skip
+        assert (elsewhere / files.LOCK).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file away")
+def test_a_scratch_folder_of_others_stays(left) -> None:
+    folder, lock = left("folder"), left("lock") / files.LOCK
+    for path in (folder, lock):
+        os.chown(path, 54321, -1)
+    with scratch_folder("tfperf-test-"):
+        assert folder.exists()
+        assert lock.exists()

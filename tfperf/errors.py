@@ -9,6 +9,7 @@
     ├── ResultFileError         a result file cannot be read or written
     ├── ExportError             a model cannot be read, exported or verified
     ├── EngineError             an engine is missing, cannot take a net, or gives other outputs than the net
+    │   └── ThreadsError        TensorFlow has started with other threads; a fresh process can choose them
     ├── HardwareError           what a net asks of a machine, or what that can give, cannot be told
     ├── HorovodError            Horovod is missing or cannot be built, or its ranks disagree
     ├── SearchError             a search for the best plan cannot be made
@@ -32,6 +33,8 @@ __all__ = [
     "ResultFileError",
     "SearchError",
     "TfperfError",
+    "ThreadsError",
+    "error_message",
     "escape_unprintable",
     "in_one_line",
     "shortened",
@@ -78,6 +81,10 @@ class EngineError(TfperfError):
     """An engine is missing, cannot take a net, or gives other outputs than the net."""
 
 
+class ThreadsError(EngineError):
+    """TensorFlow has started with other threads; a fresh process can choose them."""
+
+
 class HardwareError(TfperfError):
     """What a net asks of a machine, or what that can give, cannot be told."""
 
@@ -97,6 +104,13 @@ class SearchError(TfperfError):
 def in_one_line(error: BaseException) -> str:
     """Give what another library raised: its kind, and the beginning of its message."""
     return f"{type(error).__name__}: {shortened(error)}"
+
+
+def error_message(error: Exception) -> str:
+    """Give the message of an error; of one of the system with the file it is about, where it knows."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def shortened(message: object, most: int = MOST_LETTERS, *, keep_end: bool = False) -> str:

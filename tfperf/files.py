@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Files are written whole or not at all; a scratch folder lasts as long as its process, though that be killed."""
 
 import contextlib
 import ctypes
@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ __all__ = [
     "check_space",
     "is_foreign",
     "remove_parts",
+    "scratch_folder",
     "why_not_writable",
     "writing_folder_once",
     "writing_folder_whole",
@@ -28,6 +30,9 @@ PART = ".part"
 
 GRACE = 60.0
 """Seconds for a process between making a temporary file or folder and holding it."""
+
+LOCK = ".held"
+"""A file in a scratch folder; a lock is on it, for as long as its process lives."""
 
 LITTLE = 2**16
 """Bytes free below which a disk is full: less than what libraries write at once."""
@@ -140,6 +145,28 @@ def remove_parts(folder: Path) -> None:
                 os.close(descriptor)
 
 
+@contextlib.contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """Make a temporary folder; those that killed processes of this user have left go.
+
+    Args:
+        prefix: of its name, which nothing else uses.
+
+    Raises:
+        OSError: there is no place for it.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            folder = _opened(stack, left, os.O_RDONLY | os.O_DIRECTORY)
+            lock = _opened(stack, LOCK, os.O_RDWR, within=folder)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held as long as its process lives
+            if time.time() - os.fstat(lock).st_mtime > GRACE:
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix) as name, (Path(name) / LOCK).open("w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield Path(name)
+
+
 def is_foreign(status: os.stat_result) -> bool:
     """Whether a file belongs to neither this user nor root, so that its owner can change it at any time."""
     return status.st_uid not in (os.geteuid(), 0)
@@ -185,6 +212,20 @@ def _aside(path: Path) -> Iterator[Path]:
         except OSError as error:
             _name(error, path)
             raise
+
+
+def _opened(stack: contextlib.ExitStack, path: Path | str, flags: int, within: int | None = None) -> int:
+    """A file or folder of this user, no link; in a folder that others share, theirs may have any name.
+
+    Raises:
+        OSError: it is something else.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=within)
+    stack.callback(os.close, descriptor)
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise PermissionError(f"expected a file or folder of this user. Received: {path}")
+    return descriptor
 
 
 def _name(error: BaseException, path: Path) -> None:

@@ -14,7 +14,7 @@ SECONDS = 240
 
 DRIVER = """
 import sys
-from tfperf.cli.quiet import load_tensorflow
+from tfperf.importing import load_tensorflow
 load_tensorflow()
 from tfperf.hardware.ceilings import Bandwidth, CallCost, Ceilings, ProductRate
 from tfperf.measure import Environment

@@ -11,11 +11,11 @@ import psutil
 import pytest
 
 from tfperf.cli import main
-from tfperf.hardware.caches import Cache
-from tfperf.hardware.ceilings import Bandwidth, CallCost, Ceilings, ProductRate, Refusal
-from tfperf.hardware.keeping import keeping
+from tfperf.hardware import machine
+from tfperf.hardware.ceilings import Bandwidth, CallCost, Ceilings, ProductRate, Refusal, measuring
 from tfperf.hardware.ladder import Access, Ladder, Sharing
-from tfperf.hardware.machine import Machine
+from tfperf.hardware.machine import Machine, machine_cache
+from tfperf.hardware.processor import Cache
 from tfperf.measure import Doubt, Environment
 from tfperf.measure.results import read_document, write_result
 
@@ -74,9 +74,9 @@ def kept(tmp_path, monkeypatch):
     monkeypatch.setenv("TFPERF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
-    ceilings = keeping(None, "ceilings", Ceilings)
+    ceilings = machine_cache(None, "ceilings", Ceilings)
     write_result(ceilings.path, made_up())
-    write_result(keeping(None, "ladder", Ladder).path, LADDER)
+    write_result(machine_cache(None, "ladder", Ladder).path, LADDER)
     return tmp_path
 
 
@@ -104,9 +104,9 @@ def test_what_is_kept_is_shown_and_written(kept, capfd, ending):
         "two threads that count, atomic: 20 ns with both numbers in one cache line, 2 ns in two",
     ):
         assert words in told, words
-    machine = read_document(kept / "deep" / "m.json", Machine)
-    assert machine.ladder == LADDER
-    assert machine.ceilings.peak("int8", 2) == 2 * 1024 * 1e8
+    written = read_document(kept / "deep" / "m.json", Machine)
+    assert written.ladder == LADDER
+    assert written.ceilings.peak("int8", 2) == 2 * 1024 * 1e8
     picture = (kept / "deep" / f"m.{ending}").read_bytes()
     assert picture.startswith(b"\x89PNG") if ending == "png" else b"<svg" in picture
     assert {path.name for path in kept.iterdir()} == {"cache", "deep"}
@@ -132,7 +132,7 @@ def test_without_numba_it_says_what_to_install_in_place_of_the_ladder(kept, capf
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name == "numba" else genuine(name, *rest)
     )
-    keeping(None, "ladder", Ladder).path.unlink()
+    machine_cache(None, "ladder", Ladder).path.unlink()
     assert run("--json", "m.json") == 0
     assert "No latency ladder: expected Numba" in (told := capfd.readouterr().out)
     assert "pip install 'tfperf[hardware]'" in told
@@ -159,17 +159,29 @@ def test_bad_input_is_one_line_and_measures_nothing(kept, capfd, arguments, word
     assert {path.name for path in kept.iterdir()} == {"cache"}
 
 
-@pytest.mark.timeout(DEADLINE + 30)
-def test_a_quick_run_measures_and_shows_how_far_it_is(tfperf_command, tmp_path, monkeypatch):
+def test_a_quick_run_measures_and_shows_how_far_it_is(tmp_path, capfd, monkeypatch):
     monkeypatch.setenv("TFPERF_CACHE", str(tmp_path / "cache"))
-    result = tfperf_command("hardware", "--quick", "--threads", "1", "--json", "m.json", timeout=DEADLINE)
-    assert result.returncode == 0, result.stderr
-    assert "1 thread: float32 products\n" in result.stderr
-    assert "float32 products" in result.stdout
-    machine = read_document(tmp_path / "m.json", Machine)
-    assert machine.ceilings.threads == (1,)
-    assert machine.ladder is not None
-    assert not list((tmp_path / "cache" / "hardware").glob("ceilings*"))  # of other threads than usual: not kept
+    monkeypatch.chdir(tmp_path)
+
+    def measure_ceilings(threads, quick, on_step):
+        assert (threads, quick) == ((1,), True)
+        on_step("1 thread: float32 products")
+        return made_up()
+
+    def measure_ladder(quick, on_step):
+        assert quick
+        on_step("latency ladder: random")
+        return LADDER
+
+    monkeypatch.setattr(measuring, "measure_ceilings", measure_ceilings)
+    monkeypatch.setattr(machine, "measure_ladder", measure_ladder)
+    assert run("--quick", "--threads", "1", "--json", "m.json") == 0
+    told = capfd.readouterr()
+    assert [words in told.err for words in ("1 thread: float32 products\n", "latency ladder: random\n")] == [True] * 2
+    assert "float32 products" in told.out
+    assert read_document(tmp_path / "m.json", Machine).ladder == LADDER
+    # of other threads than usual: not kept
+    assert [path.name.startswith("ladder-quick-") for path in (tmp_path / "cache" / "hardware").iterdir()] == [True]
 
 
 @pytest.mark.timeout(DEADLINE + 30)

@@ -1,5 +1,6 @@
 """`tfperf horovod`: the real check; an install whose pip and compiler are the test's own."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ from importlib import metadata
 
 import psutil
 import pytest
+
+from tfperf.cli import main
 
 PIP_THAT_HANGS = """\
 import os, subprocess, sys, time
@@ -57,81 +60,85 @@ def test_check_proves_that_the_real_one_works(tfperf_command):
     assert "rank 1" in lines[-1]
 
 
-def test_install_leaves_the_real_one_as_it_is(tfperf_command, tmp_path, monkeypatch):
+@pytest.fixture
+def horovod(tmp_path, monkeypatch, capsys):
+    """A function that runs `tfperf horovod` in this process: (exit code, standard output, standard error)."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
+
+    def horovod(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["horovod", *arguments])
+        return (ended.value.code, *capsys.readouterr())
+
+    yield horovod
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """A function that has a package not be installed."""
+    distribution, find_spec = metadata.distribution, importlib.util.find_spec
+
+    def without(package):
+        def distribution_of(name):
+            if name == package:
+                raise metadata.PackageNotFoundError(name)
+            return distribution(name)
+
+        monkeypatch.setattr(metadata, "distribution", distribution_of)
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, *rest: None if name == package else find_spec(name, *rest)
+        )
+
+    return without
+
+
+def test_install_leaves_the_real_one_as_it_is(horovod):
     before = metadata.distribution("horovod").read_text("RECORD")
-    result = tfperf_command("horovod", "install")
-    assert result.returncode == 0, result.stderr
-    assert "installed already" in result.stdout
+    code, out, err = horovod("install")
+    assert (code, err) == (0, "")
+    assert "installed already" in out
     assert metadata.distribution("horovod").read_text("RECORD") == before
 
 
-def test_horovod_alone_is_help(tfperf_command):
-    result = tfperf_command("horovod")
-    assert result.returncode == 0
-    assert "install" in result.stdout
-    assert "check" in result.stdout
+@pytest.mark.parametrize("arguments", [[], ["install", "--help"], ["check", "--help"]])
+def test_there_is_help(horovod, arguments):
+    code, out, err = horovod(*arguments)
+    assert (code, err) == (0, "")
+    assert "Usage: tfperf horovod" in out
+    assert "  install  " in out or arguments
 
 
-@pytest.mark.parametrize("command", ["install", "check"])
-def test_both_commands_have_help(tfperf_command, command):
-    result = tfperf_command("horovod", command, "--help")
-    assert result.returncode == 0
-    assert result.stderr == ""
+def test_check_without_horovod_says_what_to_run(horovod, without):
+    without("horovod")
+    assert horovod("check") == (2, "", "tfperf: Horovod is not installed; run `tfperf horovod install`\n")
 
 
-def run_without(package, *arguments, tmp_path):
-    """Run the command in a process for which a package is not installed."""
-    code = (
-        "import sys\n"
-        "from importlib import metadata, util\n"
-        f"package = {package!r}\n"
-        "distribution, find_spec = metadata.distribution, util.find_spec\n"
-        "def without(name):\n"
-        "    if name == package: raise metadata.PackageNotFoundError(name)\n"
-        "    return distribution(name)\n"
-        "metadata.distribution = without\n"
-        "util.find_spec = lambda name, *rest: None if name == package else find_spec(name, *rest)\n"
-        "from tfperf.cli import main\n"
-        "main(sys.argv[1:])\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        capture_output=True, text=True, timeout=120, cwd=tmp_path, env=os.environ | {"TFPERF_CACHE": str(tmp_path)},
-    )  # fmt: skip
-
-
-def test_check_without_horovod_says_what_to_run(tmp_path):
-    result = run_without("horovod", "horovod", "check", tmp_path=tmp_path)
-    assert result.returncode == 2
-    assert result.stderr == "tfperf: Horovod is not installed; run `tfperf horovod install`\n"
-    assert result.stdout == ""
-
-
-def test_check_of_one_that_does_not_work_is_exit_code_1(tmp_path):
-    result = run_without("tensorflow", "horovod", "check", tmp_path=tmp_path)
-    assert result.returncode == 1
-    assert result.stderr == (
+def test_check_of_one_that_does_not_work_is_exit_code_1(horovod, without):
+    without("tensorflow")
+    code, _, err = horovod("check")
+    assert code == 1
+    assert err == (
         "tfperf: Horovod 0.28.1 does not work here: TensorFlow is not installed; run `tfperf horovod install`\n"
     )
 
 
-def test_install_without_tensorflow_is_one_line(tmp_path):
-    result = run_without("tensorflow", "horovod", "install", tmp_path=tmp_path)
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1
-    assert "found none; pip install tensorflow" in result.stderr
+def test_install_without_tensorflow_is_one_line(horovod, without):
+    without("tensorflow")
+    code, out, err = horovod("install")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "found none; pip install tensorflow" in err
 
 
-def test_install_without_a_compiler_is_one_line(tfperf_command, surroundings, monkeypatch):
-    for name, value in (surroundings | {"CXX": "/nowhere/g++"}).items():
-        monkeypatch.setenv(name, value)
-    result = tfperf_command("horovod", "install", "--rebuild")
-    assert result.returncode == 2
-    assert result.stdout == ""
-    assert len(result.stderr.splitlines()) == 1
-    assert "expected a C++ compiler in CXX, found no program '/nowhere/g++'; apt-get install g++" in result.stderr
+def test_install_without_a_compiler_is_one_line(horovod, monkeypatch):
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    code, out, err = horovod("install", "--rebuild")
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert "expected a C++ compiler in CXX, found no program '/nowhere/g++'; apt-get install g++" in err
 
 
 @pytest.mark.parametrize(("ask", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

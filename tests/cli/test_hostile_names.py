@@ -31,13 +31,13 @@ def fails():
 
 DRIVER = """
 import sys
-from tfperf.cli.quiet import load_tensorflow
+from tfperf.importing import load_tensorflow
 load_tensorflow()
-import tfperf.search.searching as searching
 import tfperf.search.space as space
+import tfperf.search.strategy as strategy
 space.DEFAULTS = ()  # they start TensorFlow, twice
-searching.FINAL_SECONDS = 1.0
-searching.LOOK_SECONDS = 0.1
+strategy.FINAL_SECONDS = strategy.FINAL_SECONDS._replace(value=1.0)
+strategy.LOOK_SECONDS = strategy.LOOK_SECONDS._replace(value=0.1)
 from tfperf.cli import main
 main(sys.argv[1:])
 """

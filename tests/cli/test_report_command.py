@@ -44,7 +44,7 @@ def test_the_ending_says_what_is_written(result, outcome, tmp_path, suffix, writ
     assert capsys.readouterr().out == f"report: {target}\n"
 
 
-def test_hostile_results_are_reported_too(outcomes, measured, environment, tmp_path):
+def test_hostile_results_are_reported_too(measured, environment, tmp_path):
     for name, case in outcomes.CASES.items():
         write_result(tmp_path / f"{name}.json", case(measured, environment))
         assert run(tmp_path / f"{name}.json") == 0
@@ -78,7 +78,7 @@ def wrong(result, outcome, environment, tmp_path):
         (["{wrong}/other.json"], "expected the format 'tfperf tune'"),
         (["{wrong}/odd.json"], "it has no trial 'nobody'"),
         (["{wrong}/itself.html"], "would replace the result file"),
-        (["r.json", "--output", "a.pdf"], "expected a report's file to end in .html, .md, .csv. Received: a.pdf"),
+        (["r.json", "--output", "a.pdf"], "expected a report's file to end in .html, .md or .csv. Received: a.pdf"),
         (["r.json", "--output", "{wrong}"], "expected a report's file to end in"),
         (["r.json", "--output", "r.json/a.html"], "cannot write"),
     ],

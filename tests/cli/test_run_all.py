@@ -9,7 +9,9 @@ import psutil
 import pytest
 from rich.console import Console
 
-from tfperf.cli import needs, run_all
+from tfperf.cli import run_all
+from tfperf.cookbook import list_recipes, read_header
+from tfperf.doctor import Finding, State
 from tfperf.measure.results import Result, write_result
 
 DEADLINE = 120
@@ -29,6 +31,13 @@ def f(): ...
 
 
 '''
+EXTRAS = [
+    "numpy",
+    "pytest; extra == 'here'",
+    "no-such-package>=3; extra == 'toys'",
+    "tfperf[here,toys]; extra == 'all'",
+]
+HOROVOD = Finding("Horovod", State.NOTE, "not installed", "tfperf horovod install")
 HANG = "import signal; signal.pause()\n"
 RUN_ALL = """
 import json, pathlib, sys
@@ -74,7 +83,7 @@ def rows(output, names):
 
 
 def test_one_table_of_all(recipe, measuring, monkeypatch, capsys):
-    monkeypatch.setattr(needs.metadata, "requires", lambda _: ["no-such-package; extra == 'toys'"])
+    monkeypatch.setattr(run_all.metadata, "requires", lambda _: ["no-such-package; extra == 'toys'"])
     recipes = {
         "good": recipe("good", measuring("good", "It is [bold] and 2.0 times as fast.", "More.")),
         "wrong": recipe("wrong", "import sys; print('wrong: the answers differ', file=sys.stderr); sys.exit(2)\n"),
@@ -176,3 +185,72 @@ def test_a_terminal_gets_a_bar(recipe, monkeypatch):
     assert run_all.run_all({"one": recipe("one", "print('fine')\n")}, []) == 0
     assert "0/1" in screen.getvalue()
     assert "[1/1] one" not in screen.getvalue()
+
+
+# What a recipe's header asks for and this environment lacks
+
+
+@pytest.fixture
+def environment_without(monkeypatch):
+    """An environment with other extras, without Horovod, and with all that Spark needs."""
+    monkeypatch.setattr(run_all.metadata, "requires", lambda name: {"tfperf": EXTRAS}[name])
+    monkeypatch.setattr(run_all, "examine_horovod", lambda: [HOROVOD])
+    monkeypatch.setattr(run_all, "examine_spark", lambda: [Finding("Java", State.OK, "version 17")])
+    monkeypatch.setattr(run_all, "examine_data", lambda names: [Finding(f"data set {names[0]}", State.OK, "here")])
+
+
+@pytest.mark.usefixtures("environment_without")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "TensorFlow; no GPU, no data.",
+        "TensorFlow; pip install 'tfperf[here]'",
+        "Java 17 or newer; pip install 'tfperf[spark]'; real images (tfperf data fashion_mnist)",
+        "TensorFlow; toys where they are installed (pip install 'tfperf[toys]'); no GPU.",
+        "",
+    ],
+)
+def test_nothing_lacks(text):
+    assert run_all.lacking(text) == ""
+
+
+@pytest.mark.usefixtures("environment_without")
+@pytest.mark.parametrize("extra", ["toys", "all"])
+def test_a_package_of_an_extra_lacks(extra):
+    words = run_all.lacking(f"TensorFlow; pip install 'tfperf[{extra}]'; no GPU")
+    assert words.startswith("package no-such-package: not installed")
+    assert "pip install" in words
+
+
+@pytest.mark.usefixtures("environment_without")
+def test_horovod_lacks():
+    assert (
+        run_all.lacking("TensorFlow; Horovod (tfperf horovod install)")
+        == "Horovod: not installed; tfperf horovod install"
+    )
+
+
+@pytest.mark.usefixtures("environment_without")
+def test_data_lacks(monkeypatch):
+    absent = Finding("data set fashion_mnist", State.NOTE, "not on this machine yet", "tfperf data fashion_mnist")
+    monkeypatch.setattr(run_all, "examine_data", lambda names: [absent] if names == ["fashion_mnist"] else [])
+    assert run_all.lacking(read_header(list_recipes()["quantize_int8"]).needs) == (
+        "data set fashion_mnist: not on this machine yet; tfperf data fashion_mnist"
+    )
+
+
+@pytest.mark.usefixtures("environment_without")
+def test_java_lacks(monkeypatch):
+    java = Finding("Java", State.NOTE, "none; Spark needs version 17 or later")
+    monkeypatch.setattr(run_all, "examine_spark", lambda: [java])
+    assert (
+        run_all.lacking(read_header(list_recipes()["mnist_spark"]).needs)
+        == "Java: none; Spark needs version 17 or later"
+    )
+
+
+@pytest.mark.usefixtures("environment_without")
+def test_the_recipes_name_what_they_need_so_that_it_is_found():
+    without_horovod = {name for name, path in list_recipes().items() if run_all.lacking(read_header(path).needs)}
+    assert {"mnist_hvd", "mnist_hvd_elastic", "mnist_spark"} <= without_horovod
+    assert "deploy_engines" not in without_horovod

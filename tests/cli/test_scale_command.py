@@ -9,7 +9,7 @@ import pytest
 
 from tfperf.cli import main
 from tfperf.measure.results import read_document
-from tfperf.scaling.record import ScaleRecord
+from tfperf.scaling.showing import ScaleRecord
 
 GIVEN = ("--link", "25Gbps,15us", "--images-per-second", "400")
 

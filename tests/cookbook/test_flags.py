@@ -2,8 +2,8 @@
 
 import pytest
 
+from tfperf.cookbook.catalog import Header
 from tfperf.cookbook.flags import QUICK_TIME_LIMIT, TIME_LIMIT, Flag, parse_flags, result_file
-from tfperf.cookbook.header import Header
 
 HEADER = Header("Why?", "000, h", "a claim", "nowhere", "nothing", "1 s", ("f",), ("--batch 2: slower.",))
 OWN = {

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tfperf.doctor.trial import Report, Trial
+from tfperf.doctor.tensorflow import ProbeReport, probing
 
 WELL = {
     "tensorflow": {"version": "2.21.0", "cuda": True, "cuda_version": "12.5.1", "cudnn_version": "9", "onednn": True},
@@ -22,20 +22,20 @@ def well():
 
     def well(end="", **steps):
         changed = WELL | steps
-        return Report({step: found for step, found in changed.items() if found is not None}, end)
+        return ProbeReport({step: found for step, found in changed.items() if found is not None}, end)
 
     return well
 
 
 @pytest.fixture
-def trial_of():
-    """A function that makes a trial in which some lines of Python stand for TensorFlow's process."""
+def probing_of():
+    """A function that has some lines of Python stand for TensorFlow's process."""
 
-    def trial_of(*lines, deadline=60.0):
+    def probing_of(*lines, deadline=60.0):
         code = "\n".join(["import json, os, signal, sys, time", *lines])
-        return Trial([sys.executable, "-c", code], deadline)
+        return probing([sys.executable, "-S", "-c", code], deadline)
 
-    return trial_of
+    return probing_of
 
 
 @pytest.fixture

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
 
 from tfperf.doctor import Finding, State, examination, examine, is_fit
-from tfperf.doctor.examination import Look, taken
+from tfperf.doctor.examination import Check, examine_each
 
 FINE = Finding("x", State.OK, "fine")
 
@@ -20,16 +22,16 @@ def failing(error):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Each look, but those at TensorFlow, replaced by one that finds its own name."""
+    """Each check, but those of TensorFlow, replaced by one that finds its own name."""
     for name in ("python", "packages", "cpu", "machine", "engines", "horovod", "spark", "data"):
-        monkeypatch.setattr(getattr(examination, name), "look", lambda name=name: [Finding(name, State.OK, "")])
+        monkeypatch.setattr(examination, f"examine_{name}", lambda name=name: [Finding(name, State.OK, "")])
 
 
 @pytest.mark.parametrize(("needed", "state"), [(True, State.UNFIT), (False, State.NOTE)])
 @pytest.mark.parametrize("error", [ImportError("no [bold]x\x1b"), RecursionError(), KeyError("k"), UnicodeError("u")])
 def test_a_look_that_fails_is_a_finding_and_the_others_go_on(needed, state, error):
-    looks = [Look("broken", failing(error), needed), Look("fine", lambda: [FINE], needed=True)]
-    broken, fine = taken(looks, lambda _: None)
+    checks = [Check("broken", failing(error), needed), Check("fine", lambda: [FINE], needed=True)]
+    broken, fine = examine_each(checks, lambda _: None)
     assert (broken.subject, broken.state) == ("broken", state)
     assert broken.found.startswith(f"cannot be examined: {type(error).__name__}:")
     assert fine == FINE
@@ -37,7 +39,7 @@ def test_a_look_that_fails_is_a_finding_and_the_others_go_on(needed, state, erro
 
 def test_what_interrupts_is_not_swallowed():
     with pytest.raises(KeyboardInterrupt):
-        taken([Look("x", failing(KeyboardInterrupt()), needed=False)], lambda _: None)
+        examine_each([Check("x", failing(KeyboardInterrupt()), needed=False)], lambda _: None)
 
 
 def test_it_tells_what_it_looks_at_before_it_looks():
@@ -47,12 +49,12 @@ def test_it_tells_what_it_looks_at_before_it_looks():
         assert told[-1] == "one"
         return []
 
-    taken([Look("one", take, needed=True), Look("two", list, needed=True)], told.append)
+    examine_each([Check("one", take, needed=True), Check("two", list, needed=True)], told.append)
     assert told == ["one", "two"]
 
 
-def test_findings_come_in_the_order_of_importance(quick, trial_of, printed, well):
-    findings = examine(trial=trial_of(printed(**well().steps)))
+def test_findings_come_in_the_order_of_importance(quick, probing_of, printed, well):
+    findings = examine(tensorflow=probing_of(printed(**well().steps)))
     subjects = [finding.subject for finding in findings if finding.subject != "NVIDIA card"]
     assert subjects == [
         "python", "packages", "TensorFlow", "Keras", "XLA", "GPU",
@@ -60,34 +62,38 @@ def test_findings_come_in_the_order_of_importance(quick, trial_of, printed, well
     ]  # fmt: skip
 
 
-def test_a_crashing_tensorflow_is_not_fit(quick, trial_of):
-    findings = examine(trial=trial_of("os.kill(os.getpid(), 11)"))
+def test_a_crashing_tensorflow_is_not_fit(quick, probing_of):
+    findings = examine(tensorflow=probing_of("os.kill(os.getpid(), 11)"))
     assert not is_fit(findings)
     assert any("SIGSEGV" in finding.found for finding in findings)
 
 
-def test_a_report_that_makes_no_sense_is_a_finding(quick, trial_of, printed):
-    findings = examine(trial=trial_of(printed(tensorflow={}, keras={}, gpus={"gpus": 7}, xla={})))
+def test_a_report_that_makes_no_sense_is_a_finding(quick, probing_of, printed):
+    findings = examine(tensorflow=probing_of(printed(tensorflow={}, keras={}, gpus={"gpus": 7}, xla={})))
     broken = {finding.subject: finding.state for finding in findings if "cannot be examined" in finding.found}
     assert broken == {"TensorFlow": State.UNFIT, "GPU": State.NOTE}
 
 
-def test_tensorflow_is_tried_while_the_rest_is_looked_at(quick, monkeypatch, trial_of):
-    trial = trial_of("time.sleep(600)", deadline=600.0)
+def test_tensorflow_is_tried_while_the_rest_is_looked_at(quick, monkeypatch, probing_of, tmp_path):
+    number = tmp_path / "number"
 
     def look():
-        assert trial._process.poll() is None
+        until = time.monotonic() + 60
+        while not (number.exists() and number.read_text()):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert psutil.pid_exists(int(number.read_text()))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(examination.data, "look", look)
+    monkeypatch.setattr(examination, "examine_data", look)
     with pytest.raises(KeyboardInterrupt):
-        examine(trial=trial)
-    assert trial._process.poll() == -9
+        examine(tensorflow=probing_of(f"open({str(number)!r}, 'w').write(str(os.getpid()))", "time.sleep(600)"))
+    assert not psutil.pid_exists(int(number.read_text()))
 
 
 def test_importing_the_room_loads_the_standard_library_alone():
     code = (
-        "import sys; before = set(sys.modules); import tfperf.doctor; import tfperf.doctor.printing\n"
+        "import sys; before = set(sys.modules); import tfperf.doctor\n"
         "tops = {name.partition('.')[0] for name in sys.modules.keys() - before}\n"
         "print(sorted(tops - sys.stdlib_module_names))"
     )

@@ -1,4 +1,4 @@
-"""Cores, memory, load, steal, governor and disk: what is told, and from when on it is noted."""
+"""Number formats, cores, memory, load, steal, governor and disk: what is told, and from when on it is noted."""
 
 import shutil
 from collections import namedtuple
@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfperf.doctor import State, machine
-from tfperf.measure import Conditions, Environment
+from tfperf.measure import Conditions, Environment, memory
 from tfperf.measure.doubts import MOST_BUSY_ELSEWHERE, MOST_STEAL, SLOW_GOVERNORS
+from tfperf.measure.environment import ARITHMETIC
 
 GIB = 2**30
 Memory = namedtuple("Memory", "total available")
@@ -23,7 +24,7 @@ def conditions(load=0.0, steal=0.0):
 
 def test_this_machine_is_looked_at_for_a_second_while_tensorflow_loads():
     slept = []
-    findings = machine.look(slept.append)
+    findings = machine.examine_machine(slept.append)
     assert slept == [machine.WATCH_S]
     assert [finding.subject for finding in findings] == [
         "cores", "memory", "load", "steal", "frequency governor", "disk for results", "disk for data sets",
@@ -61,12 +62,12 @@ def test_a_governor_that_changes_the_clock_is_noted(environment, governor):
         (8 * GIB, (4 * GIB, 1 * GIB), State.OK),
         (8 * GIB, (4 * GIB, 3 * GIB), State.NOTE),
         (8 * GIB, (4 * GIB, 5 * GIB), State.NOTE),
-        (8 * GIB, (64 * GIB, 63 * GIB), State.OK),  # wider than the machine
+        (8 * GIB, (64 * GIB, 8 * GIB), State.OK),  # wider than the machine
     ],
 )
 def test_memory_is_what_the_machine_and_the_control_group_leave(monkeypatch, available, limit, state):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(16 * GIB, available))
-    monkeypatch.setattr(machine, "memory_limit", lambda: limit)
+    monkeypatch.setattr(memory, "memory_limits", lambda: [] if limit is None else [memory.MemoryLimit(*limit)])
     finding = machine._memory()
     assert finding.state is state
     assert ("control group may use 4 GiB" in finding.found) == (limit is not None and limit[0] == 4 * GIB)
@@ -118,63 +119,9 @@ def test_a_cache_that_others_may_write_and_a_bound_that_is_no_number_are_noted(c
     assert finding.state is State.NOTE
     assert f"chmod -R go-w {cache}" in finding.found
     monkeypatch.setenv("TFPERF_CACHE_GIB", "much")
-    findings = {finding.subject: finding for finding in machine.look(lambda _: None)}
+    findings = {finding.subject: finding for finding in machine.examine_machine(lambda _: None)}
     assert findings["cache"].state is State.NOTE
     assert "TFPERF_CACHE_GIB" in findings["cache"].found
-
-
-# ---------------------------------------------------------------- control groups
-
-
-@pytest.fixture
-def groups(tmp_path):
-    """A function that makes control groups: lines of /proc/self/cgroup, and {folder: (limit, used, reclaimable)}."""
-
-    def groups(lines, folders, version):
-        mount = tmp_path / "mount"
-        for folder, (limit, used, inactive) in folders.items():
-            group = mount / folder
-            group.mkdir(parents=True, exist_ok=True)
-            names = ("memory.max", "memory.current", "inactive_file")
-            if version == 1:
-                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            (group / names[0]).write_text(f"{limit}\n")
-            (group / names[1]).write_text(f"{used}\n")
-            (group / "memory.stat").write_text(f"anon 1\n{names[2]} {inactive}\nx 2\n")
-        (tmp_path / "cgroup").write_text(lines)
-        return machine.memory_limit(tmp_path / "cgroup", mount)
-
-    return groups
-
-
-def test_no_control_groups_are_no_limit(tmp_path, groups):
-    assert machine.memory_limit(tmp_path / "none", tmp_path) is None
-    assert groups("0::/\n", {".": ("max", 5, 0)}, 2) is None
-    assert groups("", {}, 2) is None
-
-
-def test_the_container_s_own_group_is_read_and_its_files_do_not_count(groups):
-    assert groups("0::/\n", {".": (100, 60, 20)}, 2) == (100, 40)
-
-
-def test_the_narrowest_of_the_groups_above_counts(groups):
-    folders = {".": (1000, 300, 0), "user": (500, 290, 0), "user/session": ("max", 280, 0)}
-    assert groups("0::/user/session\n", folders, 2) == (500, 290)
-
-
-def test_groups_of_version_1_are_read_too(groups):
-    lines = "11:cpu,cpuacct:/x\n9:name=systemd:/y\n4:memory,other:/docker/abc\n0::/z\n"
-    unlimited = 9223372036854771712
-    folders = {"memory": (unlimited, 900, 0), "memory/docker/abc": (400, 100, 30)}
-    assert groups(lines, folders, 1) == (400, 70)
-
-
-def test_the_hosts_path_inside_a_container_falls_back_to_the_root(groups):
-    assert groups("4:memory:/docker/of/the/host\n", {"memory": (400, 100, 0)}, 1) == (400, 100)
-
-
-def test_a_process_of_a_group_outside_the_container_gets_the_containers_limit(groups):
-    assert groups("0::/../../x\n", {".": (400, 100, 0)}, 2) == (400, 100)
 
 
 @settings(deadline=None)
@@ -182,3 +129,52 @@ def test_a_process_of_a_group_outside_the_container_gets_the_containers_limit(gr
 def test_any_conditions_can_be_told(steal, load):
     for finding in (machine._steal(conditions(steal=steal)), machine._load(conditions(load=load), cores=2)):
         assert finding.state in (State.OK, State.NOTE)
+
+
+# ---------------------------------------------------------------- the CPU
+
+
+def test_every_format_is_told_of():
+    assert list(machine.FORMATS) == list(ARITHMETIC)
+
+
+def states(environment, *features):
+    findings = machine.examine_cpu(environment.model_copy(update={"cpu_features": features}))
+    return {finding.subject.removeprefix("CPU "): finding.state for finding in findings[1:]}
+
+
+@pytest.mark.parametrize(
+    ("features", "has"),
+    [
+        (("avx2",), {"float32"}),
+        (("avx2", "avx512f", "avx512_bf16", "avx512_vnni"), {"float32", "bfloat16", "int8"}),
+        (("avx512f", "amx_bf16", "amx_fp16", "amx_int8"), {"float32", "bfloat16", "float16", "int8"}),
+        (("asimd", "asimdhp", "bf16", "i8mm"), {"float32", "bfloat16", "float16", "int8"}),
+        (("amx_tile",), set()),
+    ],
+)
+def test_a_format_without_instructions_is_a_note(environment, features, has):
+    expected = {name: State.OK if name in has else State.NOTE for name in ("float32", "bfloat16", "float16", "int8")}
+    assert states(environment, *features) == expected
+
+
+def test_what_16_bits_buy_is_to_be_measured_either_way(environment):
+    for features, words in (
+        (("avx2",), "convert to float32 and back"),
+        (("avx512_bf16", "avx512_fp16"), "instructions"),
+    ):
+        findings = machine.examine_cpu(environment.model_copy(update={"cpu_features": features}))
+        told = {finding.subject: finding.found for finding in findings}
+        for name in ("CPU bfloat16", "CPU float16"):
+            assert "tfperf run mnist_mixed_mirrored" in told[name]
+            assert words in told[name]
+
+
+def test_a_system_that_does_not_tell_is_not_taken_for_a_cpu_that_lacks_all(environment):
+    assert list(states(environment)) == ["instructions"]
+
+
+def test_the_cpu_is_named(environment):
+    cpu_named = environment.model_copy(update={"cpu": "[red]CPU", "hypervisor": True})
+    assert machine.examine_cpu(cpu_named)[0].found == "[red]CPU, in a virtual machine"
+    assert machine.examine_cpu(cpu_named.model_copy(update={"hypervisor": False}))[0].found == "[red]CPU"

@@ -6,6 +6,7 @@ import sys
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfperf import get_net
 from tfperf.engines import c_api
@@ -161,6 +162,14 @@ with load(folder, signature, one) as runner:
     assert running.startswith("c_api, 1 thread cannot run: ")
     assert "[2,511]" in running
     assert after == "1"
+
+
+@pytest.mark.parametrize("threads", [1, 127, 128, 4096])
+def test_its_configuration_is_what_tensorflow_would_write(threads):
+    wanted = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=1)
+    wanted.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
+    assert tf.compat.v1.ConfigProto.FromString(c_api._config(threads)) == wanted
+    assert c_api._config(None) == tf.compat.v1.ConfigProto().SerializeToString()
 
 
 def test_strings_are_refused(tmp_path):

@@ -5,11 +5,15 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import math
 import os
 import re
 import stat
 import subprocess
 import sys
+import textwrap
+import tomllib
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -18,9 +22,13 @@ import pytest
 from tfperf import engines
 from tfperf.engines import ENGINES, Plan, build, check_runner, find_engine, missing
 from tfperf.engines.building import conversions_folder
-from tfperf.engines.catalog import Engine, known_engines
+from tfperf.engines.catalog import LAST, Engine, known_engines
 from tfperf.errors import EngineError, TfperfError
 from tfperf.exports.servable import Servable
+from tfperf.measure.environment import PACKAGES
+from tfperf.search.candidates import Candidates
+from tfperf.search.question import Question
+from tfperf.search.space import Space
 
 THREADS = """
 import sys
@@ -102,6 +110,56 @@ def test_engines_of_installed_packages_are_known(planted, tmp_path):
 def test_all_planted_engines_are_installed(planted):
     names = sorted(engine.name for engine in known_engines()[len(ENGINES) :])
     assert names == sorted(vars(importlib.import_module("planted").engines))
+
+
+def test_an_engine_is_added_as_the_documentation_says(tmp_path, monkeypatch, servable_of):
+    """With the files that docs/architecture.md shows, at most three."""
+    document = Path(__file__).parents[2] / "docs" / "architecture.md"
+    section = document.read_text(encoding="utf-8").partition("## How to add an engine")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\d\. ", section, re.MULTILINE)
+    assert 1 < len(steps) <= 3
+    for name in re.findall(r"`(tfperf/[\w/]+\.py)`", section):
+        assert name.endswith("NAME.py") or (document.parents[1] / name).is_file()
+    blocks = dict(re.findall(r"```(\w+)\n(.*?)```", textwrap.dedent(section), re.DOTALL))
+    (tmp_path / "my_engine.py").write_text(textwrap.dedent(blocks["python"]), encoding="utf-8")
+    ((group, entries),) = tomllib.loads(textwrap.dedent(blocks["toml"]))["project"]["entry-points"].items()
+    about = tmp_path / "my_engine-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my_engine\nVersion: 1\n", encoding="utf-8")
+    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    known_engines.cache_clear()
+    try:
+        mine = find_engine("mine")
+        assert (mine.family, mine.release, mine.exported_as) == ("mine", "my_engine 1", "saved_model")
+        servable = servable_of("two")
+        arrays = servable.signature.random_inputs(3)
+        with build(servable, Plan(engine="mine")) as runner:
+            assert check_runner(runner, arrays, servable.reference(arrays)).passed
+        question = Question(engines=("graph", "mine"), threads=(1,), memory_limit=2**30)
+        candidates = Candidates(Space(question, ()), lambda plan: math.inf)
+        assert Plan(engine="mine", threads=1) in candidates.next()
+    finally:
+        known_engines.cache_clear()
+        sys.modules.pop("my_engine", None)
+
+
+def test_each_fact_of_a_family_and_of_a_place_is_told_once():
+    """Of engines with the same kernels each that may be tried has a place of its own; so have probes and baselines."""
+    tried = [engine for engine in ENGINES if not engine.spends_time_in_python and engine.kernels]
+    assert len({(engine.family, engine.place_in_family) for engine in tried}) == len(tried)
+    probes = [engine.probe_place for engine in ENGINES if engine.probe_place is not None]
+    assert sorted(probes) == list(range(len(probes)))
+    told = sorted(engine.baseline_place for engine in ENGINES if engine.baseline_place != LAST)
+    assert told == list(range(len(told)))
+    assert {engine.exported_as for engine in ENGINES} <= {engine.name for engine in ENGINES if engine.format}
+
+
+def test_a_result_names_the_version_of_each_program_that_runs_a_net():
+    """`Environment` cannot ask the catalog, which is in a later room."""
+    runs = {names[0] for engine in ENGINES for names in engine.programs.values()} - {"tf2onnx"}
+    assert runs <= set(PACKAGES)
 
 
 @pytest.mark.parametrize(

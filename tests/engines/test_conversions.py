@@ -313,7 +313,7 @@ def test_a_disk_that_is_full_at_any_moment_is_one_line_and_leaves_nothing(engine
         pytest.skip(wanted)
     servable = Servable.from_net(keras.Sequential([keras.Input((32,), name="x"), keras.layers.Dense(200, name="y")]))
     cache, failed = small_disk.root / "cache", 0
-    for full in small_disk.fuller_to_emptier(step=9):
+    for full in small_disk.fuller_to_emptier(step=25):
         try:
             folder = Conversions(servable, cache).folder(Plan(engine=engine))
         except OSError as error:

@@ -3,6 +3,8 @@
 Those that compile C have tests of their own: test_c_api.py and test_xla_aot.py.
 """
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -33,7 +35,7 @@ def test_its_answers_are_the_nets_at_any_batch(engine, net, servable_of, cache):
         assert [form.name for form in servable.signature.outputs] == ["two", "multiply"]
     with build(servable, Plan(engine=engine), cache=cache) as runner:
         check_proof(runner)
-        for batch in (1, 7, 32, 1):
+        for batch in (1, 7, 1):
             arrays = servable.signature.random_inputs(batch, seed=batch)
             expected = servable.reference(arrays)
             answers = runner(*arrays)
@@ -50,6 +52,12 @@ def test_a_net_that_loops_over_time_is_run_at_any_batch(engine, servable_of, cac
         for batch in (1, 7):
             arrays = servable.signature.random_inputs(batch, seed=batch)
             assert check_runner(runner, arrays, servable.reference(arrays)).relative_error <= 1e-4
+
+
+def test_openvino_sends_nothing_of_a_net(servable_of, cache):
+    with build(servable_of("two"), Plan(engine="openvino"), cache=cache):
+        assert "openvino" in sys.modules
+        assert "openvino_telemetry" not in sys.modules
 
 
 def test_litert_runs_it_at_a_fixed_batch_only(servable_of, cache):
@@ -89,7 +97,7 @@ def test_lower_precisions_agree_within_their_tolerances(engine, precision, serva
     with runner:
         check_proof(runner)
         assert precision.removesuffix("_static") in runner.proof["precision"]
-        for batch in (1, 7, 32):
+        for batch in (1, 7):
             arrays = servable.signature.random_inputs(batch, seed=batch)
             agreement = check_runner(runner, arrays, servable.reference(arrays))
             assert agreement.relative_error > 1e-6  # else it computes in float32

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tfperf.explaining.examining import call_seconds, examine, layers_of
 from tfperf.exports.servable import Servable
-from tfperf.hardware.counting.layers import OUTSIDE
 from tfperf.hardware.counting.tracing import forward_pass
+from tfperf.hardware.counting.work import OUTSIDE
 from tfperf.hardware.kernels.roofline import Bound
 
 

@@ -85,7 +85,7 @@ def test_by_another_batch_what_lies_between_the_kernels_is_expected_to_stay(expl
     assert change.expected == pytest.approx((between + inside[2]) / (between + inside[4]))
 
 
-@pytest.mark.parametrize(("stage", "left"), [("alone", "batch 64"), ("intervening.compare", "the test")])
+@pytest.mark.parametrize(("stage", "left"), [("alone", "batch 64"), ("verdicts.compare", "the test")])
 def test_ctrl_c_gives_what_is_known(explained_net, net, monkeypatch, stage, left):
     def interrupt(*_, **__):
         raise KeyboardInterrupt

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfperf.errors import EngineError, ExportError
-from tfperf.exports.layer_policies import computing_in, layers_to_switch
+from tfperf.exports.keras_nets import computing_in, layers_to_switch
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature, TensorForm
 

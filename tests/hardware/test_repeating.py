@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tfperf.hardware.repeating import Repeats, Work, best_decile, doubts_about, in_turns, on_change
+from tfperf.hardware.repeating import Repeats, TimedTask, best_decile, doubts_about, in_turns, on_change
 
 
 class Machine:
@@ -30,7 +30,7 @@ class Machine:
 
             return sample
 
-        return Work(name, prepare)
+        return TimedTask(name, prepare)
 
 
 def test_the_best_decile_is_neither_the_lucky_sample_nor_the_usual_one():
@@ -50,8 +50,8 @@ def test_two_passes_in_turns_where_they_agree():
 
 def test_what_disagrees_is_measured_again_and_two_of_the_passes_are_enough():
     machine = Machine()
-    works = [machine.work("a", 1.5, 1.0, 1.02), machine.work("b", 1.0)]
-    found = in_turns(works, 1.0, clock=machine.clock)
+    tasks = [machine.work("a", 1.5, 1.0, 1.02), machine.work("b", 1.0)]
+    found = in_turns(tasks, 1.0, clock=machine.clock)
     assert machine.prepared == ["a", "b", "a", "b", "a"]
     assert found[0].passes == (1.5, 1.0, 1.02)
     assert found[0].seconds == 1.0
@@ -60,8 +60,8 @@ def test_what_disagrees_is_measured_again_and_two_of_the_passes_are_enough():
 
 def test_what_never_agrees_is_a_doubt_that_names_the_worst():
     machine = Machine()
-    works = [machine.work("a", 1.0, 1.2, 1.4, 1.6), machine.work("b", 1.0, 2.0, 3.0, 4.0), machine.work("c", 1.0)]
-    found = in_turns(works, 1.0, clock=machine.clock)
+    tasks = [machine.work("a", 1.0, 1.2, 1.4, 1.6), machine.work("b", 1.0, 2.0, 3.0, 4.0), machine.work("c", 1.0)]
+    found = in_turns(tasks, 1.0, clock=machine.clock)
     assert [len(one.passes) for one in found] == [6, 6, 2]
     (doubt,) = doubts_about(found)
     assert "2 of 3 figures" in doubt.words
@@ -76,8 +76,8 @@ def test_when_the_time_is_up_no_third_pass_begins():
 
 def test_where_time_is_short_the_first_is_taken_again_and_the_last_is_not():
     machine = Machine()
-    works = [machine.work("a", 1.0, 2.0, 3.0, 4.0), machine.work("b", 1.0, 2.0, 3.0, 4.0)]
-    found = in_turns(works, 1.0, time_limit=31.0, clock=machine.clock)  # two passes over both take 30 s
+    tasks = [machine.work("a", 1.0, 2.0, 3.0, 4.0), machine.work("b", 1.0, 2.0, 3.0, 4.0)]
+    found = in_turns(tasks, 1.0, time_limit=31.0, clock=machine.clock)  # two passes over both take 30 s
     assert [len(one.passes) for one in found] == [3, 2]
 
 

@@ -1,6 +1,6 @@
 """A machine whose clock moves only when work runs, and whose noise is replayed from a real one.
 
-The tests reach it through the fixtures of conftest.py, and benchmarks/harness.py loads this file.
+The tests reach it through the fixtures of conftest.py; benchmarks/harness.py uses it too.
 """
 
 import json
@@ -45,10 +45,12 @@ class FakeMachine:
         self.time = 0.0
         self.read_cost = read_cost
         self.reads = 0
-        self._factors = np.ones(1) if factors is None else factors
-        self._until = np.concatenate([[0.0], np.cumsum(self._factors)])
+        factors = np.ones(1) if factors is None else np.asarray(factors, np.float64)
+        self._factors = factors.tolist()  # lists: a number of an array takes several times as long to fetch
+        self._until = [0.0, *np.cumsum(factors).tolist()]
         self._unit = unit_seconds
         self._place = start * len(self._factors)
+        self._way = self._driven(self._place)
 
     @classmethod
     def replaying(cls, trace: str, start: float, *, read_cost: float = 1e-7) -> "FakeMachine":
@@ -64,8 +66,9 @@ class FakeMachine:
     def spend(self, seconds: float) -> None:
         """Do work that takes `seconds` where the noise is 1."""
         end = self._place + seconds / self._unit
-        self.time += self._unit * (self._driven(end) - self._driven(self._place))
-        self._place = end
+        way = self._driven(end)
+        self.time += self._unit * (way - self._way)
+        self._place, self._way = end, way
 
     def work(self, seconds: float) -> Callable[[], None]:
         """A function that does so much work at each call."""
@@ -74,7 +77,7 @@ class FakeMachine:
     def _driven(self, place: float) -> float:
         rounds, within = divmod(place, len(self._factors))
         whole = int(within)
-        return float(rounds * self._until[-1] + self._until[whole] + (within - whole) * self._factors[whole])
+        return rounds * self._until[-1] + self._until[whole] + (within - whole) * self._factors[whole]
 
 
 class FakeDevice:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from tfperf.measure import benchmark, candidates, comparing, comparison, rounds, sampling, statistics
+from tfperf.measure import benchmark, comparing, comparison, sampling, statistics
 from tfperf.measure.statistics import Interval
 
 VARIABLE = "TFPERF_MUTANT"
@@ -62,7 +62,7 @@ def skip_synchronization_of_block(patch: pytest.MonkeyPatch) -> None:
 
 def compare_mean_with_median(patch: pytest.MonkeyPatch) -> None:
     """The baseline's turns are summed up by their mean, the candidate's by their median."""
-    original = rounds._ratio
+    original = comparing._ratio
 
     def ratio(one: Any, other: Any, dropped: int, margin: float) -> Any:
         medians = one.medians
@@ -72,7 +72,7 @@ def compare_mean_with_median(patch: pytest.MonkeyPatch) -> None:
         finally:
             one.medians = medians
 
-    patch.setattr(rounds, "_ratio", ratio)
+    patch.setattr(comparing, "_ratio", ratio)
 
 
 def report_mean_as_median(patch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def report_mean_as_median(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(statistics, "median_interval", mean_interval)
 
 
-class _Blocked(candidates.Candidate):
+class _Blocked(comparing.Candidate):
     """All turns of one candidate, then all of the next."""
 
     block = 60

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfperf.measure import rounds
+from tfperf.measure import comparing
 from tfperf.measure.comparing import compare
 from tfperf.measure.comparison import FEWEST_ROUNDS, Verdict
 from tfperf.measure.measurement import Stop
@@ -391,7 +391,7 @@ def test_it_stops_at_the_precision_and_at_the_most_rounds(fake, compared) -> Non
     candidates = {"a": noisy.work(0.005), "b": noisy.work(0.005)}
     result = compared(noisy, candidates, seed=0, margin=1e-6, time_limit=1000)
     assert result.stopped is Stop.SAMPLE_LIMIT
-    assert result.rounds <= rounds.MOST_ROUNDS
+    assert result.rounds <= comparing.MOST_ROUNDS
 
 
 # ---------------------------------------------------------------- what is refused

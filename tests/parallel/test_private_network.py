@@ -104,7 +104,7 @@ class Refusing:
 
 
 def test_its_process_has_one_thread_when_it_leaves_the_network():
-    program = "import sys, os, tfperf.parallel.private_process\n"
+    program = "import sys, os, tfperf.parallel.private_network\n"
     program += "print('numpy' in sys.modules, len(os.listdir('/proc/self/task')))"
     process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE)
     assert process.stdout == "False 1\n"

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from tfperf.errors import TfperfError
 from tfperf.parallel import Ring, RingMember
-from tfperf.parallel.ring import HERE, SO_MAX_PACING_RATE, TOKEN_BYTES
+from tfperf.parallel.private_network import LOOPBACK
+from tfperf.parallel.ring import SO_MAX_PACING_RATE, TOKEN_BYTES
 
 DEADLINE = 60
 TOKEN = b"t" * TOKEN_BYTES
@@ -74,7 +75,7 @@ def rings():
 @contextlib.contextmanager
 def members(size, patience=DEADLINE, token=TOKEN):
     """The members of a ring, in this process; none is connected."""
-    made = [RingMember(rank, HERE, size, token, patience) for rank in range(size)]
+    made = [RingMember(rank, LOOPBACK, size, token, patience) for rank in range(size)]
     try:
         yield made
     finally:

@@ -117,7 +117,7 @@ def test_it_refuses_a_batch_that_it_cannot_share_out(started, tmp_path, argument
 
 SERVERS = """
 import psutil
-from tfperf.parallel.spark.loopback import listen_on_loopback_only
+from tfperf.parallel.spark.executor_daemon import listen_on_loopback_only
 listen_on_loopback_only()
 from horovod.runner.common.util import network, secret
 from horovod.runner.http.http_server import RendezvousServer

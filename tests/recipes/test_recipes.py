@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.forking import ForkServer
 from tfperf.cookbook import list_recipes, read_header
 from tfperf.measure.results import read_result
 
@@ -16,24 +17,41 @@ RECIPES = list_recipes()
 RUN_ELSEWHERE = ("mnist_hvd_elastic",)
 """Recipes whose own test file looks at the same run in more ways."""
 
+STARTED_ANEW = ("hybridize", "mnist_spark")
+"""Recipes that run in an interpreter of their own, as their reader starts them; the others are forked."""
+
+FLAGS = ("--quick", "--time-limit", "1")
+"""The second: what is looked at here is what a recipe measures and says, and not how close its figures are."""
+
+ENVIRONMENT = os.environ | {"COLUMNS": "200"}
+
 DEADLINE = 280
-"""Seconds after which a recipe with --quick is killed; it means a hang, not a speed."""
+"""Seconds after which a recipe with --quick is ended; it means a hang, not a speed."""
 
 
 @pytest.fixture(scope="module")
-def quick_run(tmp_path_factory):
-    """A function that runs a recipe with --quick as its reader would, once for all tests; its process and folder."""
+def run_recipe():
+    """A function that runs a recipe in a folder, with flags."""
+    with ForkServer(env=ENVIRONMENT) as server:
+
+        def run_recipe(name, *flags, folder):
+            if name not in STARTED_ANEW:
+                return server.run(RECIPES[name], *flags, folder=folder, deadline=DEADLINE)
+            command, options = [sys.executable, str(RECIPES[name]), *flags], {"capture_output": True, "text": True}
+            return subprocess.run(command, cwd=folder, env=ENVIRONMENT, timeout=DEADLINE, **options)
+
+        yield run_recipe
+
+
+@pytest.fixture(scope="module")
+def quick_run(run_recipe, tmp_path_factory):
+    """A function that runs a recipe with --quick, once for all tests; its process and folder."""
     done = {}
 
     def quick_run(name):
         if name not in done:
             folder = tmp_path_factory.mktemp(name)
-            command = [sys.executable, str(RECIPES[name]), "--quick"]
-            environment = os.environ | {"COLUMNS": "200"}
-            process = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, text=True, timeout=DEADLINE
-            )
-            done[name] = process, folder
+            done[name] = run_recipe(name, *FLAGS, folder=folder), folder
         return done[name]
 
     return quick_run
@@ -103,9 +121,8 @@ def test_save_model_is_read_without_keras_to_the_last_bit(quick_run):
 
 
 @pytest.mark.parametrize("arguments", [["--batch", "3"], ["--batch", "100000"], ["--data", "cifar"]])
-def test_mnist_mixed_mirrored_refuses_what_it_cannot_train_on(tmp_path, arguments):
-    command = [sys.executable, str(RECIPES["mnist_mixed_mirrored"]), *arguments]
-    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+def test_mnist_mixed_mirrored_refuses_what_it_cannot_train_on(run_recipe, tmp_path, arguments):
+    process = run_recipe("mnist_mixed_mirrored", *arguments, folder=tmp_path)
     assert process.returncode == 2
     assert "Traceback" not in process.stderr
     assert arguments[0] in process.stderr.splitlines()[-1]
@@ -256,9 +273,8 @@ def test_input_pipeline_measures_each_way_alone_and_with_the_step(quick_run):
 
 
 @pytest.mark.parametrize("name", ["mixed_precision", "input_pipeline"])
-def test_a_batch_larger_than_the_data_is_refused(tmp_path, name):
-    command = [sys.executable, str(RECIPES[name]), "--batch", "100000"]
-    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE)
+def test_a_batch_larger_than_the_data_is_refused(run_recipe, tmp_path, name):
+    process = run_recipe(name, "--batch", "100000", folder=tmp_path)
     assert process.returncode == 2
     assert "Traceback" not in process.stderr
     assert "--batch" in process.stderr.splitlines()[-1]

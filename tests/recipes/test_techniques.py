@@ -9,12 +9,12 @@ import ast
 import contextlib
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fixtures.forking import ForkServer
 from tfperf.cookbook import list_recipes, read_header
 from tfperf.parallel.private_network import leave_network
 
@@ -50,9 +50,17 @@ def may_copy(module):
 
 
 def leave_network_if_allowed():
-    """Leave it, in the child process, before the program starts."""
+    """Leave it, in the process that starts the programs."""
     with contextlib.suppress(OSError):
         leave_network()
+
+
+@pytest.fixture(scope="module")
+def server():
+    """What starts the programs."""
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    with ForkServer(env=environment, preexec_fn=leave_network_if_allowed) as server:
+        yield server
 
 
 def test_every_recipe_has_a_program_that_uses_its_technique():
@@ -61,21 +69,12 @@ def test_every_recipe_has_a_program_that_uses_its_technique():
 
 @pytest.mark.timeout(DEADLINE + 20)
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_technique_runs_in_an_empty_file(name, tmp_path):
+def test_the_technique_runs_in_an_empty_file(server, name, tmp_path):
     program, technique = (PROGRAMS / f"{name}.py").read_text(), pasted(name)
     for function in read_header(RECIPES[name]).shows:
         assert re.search(rf"\b{function}\b", program), f"{function} is not used"
     file = tmp_path / "pasted.py"
     begins = "" if HOROVOD in technique else WITHOUT_TFPERF
     file.write_text("\n\n".join([begins, technique, program]))
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"}
-    process = subprocess.run(
-        [sys.executable, str(file)],
-        cwd=tmp_path,
-        env=environment,
-        preexec_fn=leave_network_if_allowed,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-    )
+    process = server.run(file, folder=tmp_path, deadline=DEADLINE)
     assert process.returncode == 0, process.stderr[-2000:]

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from tests.report import outcomes as made_up_outcomes
+from tfperf.report.page import page
 
 BROWSER = "chromium"
 
@@ -28,6 +29,24 @@ def outcomes():
 def made_up(outcomes, measured, environment):
     """A function that makes an outcome of outcomes.py by its name."""
     return lambda case: outcomes.CASES[case](measured, environment)
+
+
+@pytest.fixture(scope="session")
+def pages():
+    """Made-up outcome -> its page: pictures take a while to draw."""
+    return {}
+
+
+@pytest.fixture
+def page_of(made_up, pages):
+    """A function that gives the page of a made-up outcome, drawn once."""
+
+    def page_of(case):
+        if case not in pages:
+            pages[case] = page(made_up(case))
+        return pages[case]
+
+    return page_of
 
 
 @pytest.fixture

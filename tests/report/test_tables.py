@@ -64,7 +64,7 @@ def test_doubts_of_a_kind_share_one_line(shown, measured):
     few = [Doubt(name="vague", words=f"known to {share} %", advice="raise the time limit") for share in (3, 5)]
     known = [measured(name, np.full(20, 0.01), doubts=(doubt,)) for name, doubt in zip("ab", few, strict=True)]
     text = shown(tables.measurement_table(known))
-    assert "doubt: vague: raise the time limit (a, b)" in text
+    assert "doubt: vague: raise the time limit (a; b)" in text
 
 
 def test_a_doubt_takes_one_line_of_a_narrow_terminal(shown, measured):

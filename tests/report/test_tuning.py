@@ -16,7 +16,7 @@ from tfperf.errors import ResultFileError
 from tfperf.measure import Verdict
 from tfperf.report import tuning
 from tfperf.report.tuning_facts import Facts
-from tfperf.report.tuning_words import commands, error_words, percent_words, row, trust_words
+from tfperf.report.tuning_words import commands, error_words, figures_of, percent_words, trust_words
 from tfperf.search.question import MEMORY_SHARE
 from tfperf.trials.trial import Status
 
@@ -179,7 +179,7 @@ def test_a_narrow_terminal_breaks_no_word_and_no_figure(made_up, case, table, wi
     text = shown(table(outcome), width)
     assert max(map(len, text.splitlines())) <= width
     words = {word for trial in facts.finalists for word in facts.label(trial).split()}
-    intervals = {word for trial in facts.finalists for word in row(facts, trial).latency.split()}
+    intervals = {word for trial in facts.finalists for word in figures_of(facts, trial).latency.split()}
     assert words | intervals <= set(text.split())
 
 
@@ -232,7 +232,7 @@ def test_a_trial_that_failed_after_its_first_look_is_no_finalist(made_up):
     ]
     facts = Facts(outcome.model_copy(update={"trials": tuple(trials)}))
     assert "onnx" not in [trial.plan.engine for trial in facts.finalists]
-    assert row(facts, next(trial for trial in trials if trial.status is Status.CRASHED)).latency == "-"
+    assert figures_of(facts, next(trial for trial in trials if trial.status is Status.CRASHED)).latency == "-"
 
 
 def test_every_trial_is_in_its_table_with_its_reason(made_up, outcomes):
@@ -319,16 +319,17 @@ def test_the_search_again_has_what_was_asked(made_up):
     question = outcome.question.model_copy(update=asked | limits)
     changed = outcome.model_copy(update={"question": question} | opened)
     assert dict(commands(Facts(changed)))["The search again"] == (
-        "tfperf tune 'my models/model.keras' --inputs 'in put.npz' --objective throughput --batch 1,8,64,256 "
-        "--threads 1,2 --engine graph --precision int8 --transform none --tolerance 0.5 --same-top1 --labels y.npz "
+        "tfperf tune 'my models/model.keras' --inputs 'in put.npz' --labels y.npz --objective throughput "
+        "--batch 1,8,64,256 --threads 1,2 --engine graph --precision int8 --transform none --tolerance 0.5 --same-top1 "
         "--accuracy-drop 0.005 --latency-limit 0.00002s --memory-limit 2147483648 --trial-time 60 --time-limit 90.5 "
         "--signature 'serve it' --seed 7"
     )
     by_program = changed.model_copy(update={"labels": "given from Python"})
     (_, call) = commands(Facts(by_program))[-1]
     ast.parse(call)
+    assert "labels=labels, " in call
     assert call.endswith(
-        "same_top1=True, labels=labels, accuracy_drop=0.005, latency_limit=2e-05, memory_limit=2147483648, "
+        "same_top1=True, accuracy_drop=0.005, latency_limit=2e-05, memory_limit=2147483648, "
         "trial_seconds=60.0, time_limit=90.5, signature='serve it', seed=7)"
     )
 

@@ -2,8 +2,7 @@
 
 from tfperf.measure.results import read_document, write_result
 from tfperf.scaling import BatchTimes, Exchange, outlook
-from tfperf.scaling.record import ScaleRecord, record
-from tfperf.scaling.showing import LIMITS, assumptions, rows, verdicts
+from tfperf.scaling.showing import LIMITS, ScaleRecord, assumptions, record, rows, verdicts
 
 
 def seen(workload, cluster, workers=(1, 4, 16, 64), **changes):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tfperf.engines import Plan
-from tfperf.search import searching
+from tfperf.search import strategy
 from tfperf.search.journal import Journal
-from tfperf.search.judging import winner_of
+from tfperf.search.ranking import winner_of
 from tfperf.search.searching import Labels, Search
 from tfperf.search.space import Space
 from tfperf.trials.launching import Launcher
@@ -36,21 +36,28 @@ class Heard:
         assert progress.time_limit > 0
 
 
+def decided(monkeypatch, **values):
+    """Have thresholds of the strategy other values."""
+    for name, value in values.items():
+        monkeypatch.setattr(strategy, name, strategy.THRESHOLDS[name]._replace(value=value))
+
+
 @pytest.fixture(autouse=True)
 def brief(monkeypatch):
-    """Short measurements, and none of what users have: that starts TensorFlow, twice."""
-    monkeypatch.setattr("tfperf.search.space.DEFAULTS", ())
-    for name, seconds in {"LOOK_SECONDS": 0.1, "ROUND_SECONDS": 0.05, "FINAL_SECONDS": 0.6}.items():
-        monkeypatch.setattr(searching, name, seconds)
+    """Short measurements."""
+    decided(monkeypatch, LOOK_SECONDS=0.1, ROUND_SECONDS=0.05, FINAL_SECONDS=0.6)
 
 
 @pytest.fixture
 def search(dense, planted, asked, tmp_path):
-    """A function that searches among planted engines, in processes that start as long as the test lasts."""
+    """A function that searches among planted engines, in processes that start as long as the test lasts.
+
+    What users have is not looked at unless named: it starts TensorFlow, twice.
+    """
     servable, origin, cache = dense
     assert planted.nothing_left()
 
-    def search(*engines, watcher=None, labels=None, given=None, **fields):
+    def search(*engines, defaults=(), watcher=None, labels=None, given=None, **fields):
         fields = {"engines": engines, "trial_seconds": 60.0} | fields
         limits = {"deadline": fields["trial_seconds"], "memory_limit": fields.get("memory_limit", 2**30)}
         scratch = tmp_path / f"scratch{len(list(tmp_path.iterdir()))}"
@@ -59,7 +66,7 @@ def search(dense, planted, asked, tmp_path):
             found = Search(
                 servable,
                 asked(**fields),
-                Space(asked(**fields), ()),
+                Space(asked(**fields), (), defaults=defaults),
                 launcher,
                 Journal(tmp_path / "journal" / "-".join(map(str, fields.values()))),
                 scratch,
@@ -181,7 +188,7 @@ def test_time_that_is_up_ends_the_looks_and_the_best_so_far_are_measured(search,
     found = stopped.found
     assert stopped.ran_out_of_time
     ran = [trial for trial in found.trials if trial.status is Status.RAN]
-    assert 0 < len(ran) <= searching.STARTERS
+    assert 0 < len(ran) <= strategy.STARTERS.number
     assert found.winner in {trial.name for trial in ran}
     left = [trial for trial in found.trials if trial.status is not Status.RAN]
     assert len(ran) + len(left) == len(engines)
@@ -207,7 +214,7 @@ def test_a_finalist_that_dies_later_is_out_and_the_next_wins(search, planted):
 
 
 def test_many_that_are_alike_are_halved(search, planted, monkeypatch):
-    monkeypatch.setattr(searching, "FINALISTS", 2)
+    decided(monkeypatch, FINALISTS=2)
     heard = Heard()
     engines = ("honest", "equal", "forker", "flood", "reads")
     found = search(*engines, watcher=heard).found
@@ -249,9 +256,8 @@ def test_several_objectives_give_a_front(search, planted):
     assert set(found.front) == {"honest, 1 thread, batch 1", "light, 1 thread, batch 1"}
 
 
-def test_what_users_have_is_measured_beside_the_winner_whatever_the_limits_are(search, planted, monkeypatch):
-    monkeypatch.setattr("tfperf.search.space.DEFAULTS", ("slower", "light"))
-    found = search("honest", objectives=("size", "latency"), latency_limit=0.0008).found
+def test_what_users_have_is_measured_beside_the_winner_whatever_the_limits_are(search, planted):
+    found = search("honest", defaults=("slower", "light"), objectives=("size", "latency"), latency_limit=0.0008).found
     assert set(found.defaults) == {"slower, batch 1", "light, batch 1"}
     in_final, in_confirmation = (
         {one.name for one in stage.measurements} for stage in (found.final, found.confirmation)
@@ -267,8 +273,7 @@ def test_a_default_that_is_no_rival_keeps_its_process_until_the_winner_is_confir
     search, planted, monkeypatch, default, starts
 ):
     """A call of light takes five times as long as one of honest, one of slower three percent more."""
-    monkeypatch.setattr("tfperf.search.space.DEFAULTS", (default,))
-    monkeypatch.setattr(searching, "FINAL_SECONDS", 3.0)  # which tells five times from one, whatever else runs
+    decided(monkeypatch, FINAL_SECONDS=3.0)  # which tells five times from one, whatever else runs
     started = []
     start = Launcher.start
 
@@ -277,7 +282,7 @@ def test_a_default_that_is_no_rival_keeps_its_process_until_the_winner_is_confir
         return start(launcher, plan)
 
     monkeypatch.setattr(Launcher, "start", remembered)
-    found = search("honest", memory_limit=2**32).found
+    found = search("honest", defaults=(default,), memory_limit=2**32).found
     assert {one.name for one in found.confirmation.measurements} == {"honest, 1 thread, batch 1", f"{default}, batch 1"}
     assert (started.count("honest"), started.count(default)) == (2, starts)
     assert planted.nothing_left()

@@ -7,7 +7,7 @@ import pytest
 from tfperf.engines.catalog import ENGINES, find_engine
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Plan
 from tfperf.errors import EngineError
-from tfperf.search.space import DEFAULTS, PROBES, ROUNDING, Space
+from tfperf.search.space import ROUNDING, Space
 
 EVERY = tuple(engine.name for engine in ENGINES)
 
@@ -16,8 +16,8 @@ EVERY = tuple(engine.name for engine in ENGINES)
 def space(asked):
     """A function that makes a space of a question's fields."""
 
-    def space(applicable=TRANSFORMATIONS, **fields):
-        return Space(asked(**{"engines": EVERY, "tolerance": 0.1} | fields), applicable)
+    def space(applicable=TRANSFORMATIONS, defaults=None, **fields):
+        return Space(asked(**{"engines": EVERY, "tolerance": 0.1} | fields), applicable, defaults=defaults)
 
     return space
 
@@ -99,13 +99,13 @@ def test_the_defaults_are_what_users_have_whatever_is_asked(space):
         Plan(engine="eager"),
         Plan(engine="graph"),
     )
-    assert set(DEFAULTS) <= set(EVERY)
+    assert space(defaults=("xla",)).defaults == (Plan(engine="xla"),)
 
 
 def test_probes_are_one_engine_with_each_number_of_threads(space, monkeypatch):
     absent = set()
     monkeypatch.setattr("tfperf.search.space.missing", lambda engine: "no" if engine.name in absent else None)
-    for name in PROBES:
+    for name in ("litert", "onnx", "openvino", "frozen", "graph"):
         assert space((), threads=(1, 2, 4)).probes() == tuple(Plan(engine=name, threads=one) for one in (1, 2, 4))
         absent.add(name)
     assert space(threads=(1, 2)).probes() == ()

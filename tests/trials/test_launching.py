@@ -8,10 +8,9 @@ import psutil
 import pytest
 
 from tfperf.engines import Plan
-from tfperf.trials.child import TrialError
 from tfperf.trials.launching import Launcher
 from tfperf.trials.process import Origin, store_arrays
-from tfperf.trials.trial import Status
+from tfperf.trials.trial import Status, TrialError
 
 HONEST, EQUAL = Plan(engine="honest"), Plan(engine="equal")
 
@@ -102,6 +101,7 @@ def test_a_converter_that_dies_costs_its_own_plan_alone(launcher, planted, dense
 
 def test_while_one_is_compiled_others_are_converted(launcher, planted, dense, tmp_path, within_seconds):
     several = launcher(cache=tmp_path / "cache")
+    assert several.can_open()
     told = []
     compiling = threading.Thread(target=lambda: told.append(why_not(several, "hang_in_compile")))
     compiling.start()

@@ -7,9 +7,9 @@ import pytest
 from tfperf.engines import Plan
 from tfperf.engines.conversions import Conversions
 from tfperf.measure.sampling import TimesItself
-from tfperf.trials.child import Child, TrialError
+from tfperf.trials.host import Child
 from tfperf.trials.process import EngineProcess, Origin, store_arrays
-from tfperf.trials.trial import Status
+from tfperf.trials.trial import Status, TrialError
 
 BATCH = 3
 

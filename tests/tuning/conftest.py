@@ -6,7 +6,7 @@ from tests.fixtures.engines import DENSE, planted_installed
 from tfperf.engines import Plan
 from tfperf.engines.conversions import Conversions
 from tfperf.exports.opening import open_model
-from tfperf.search import searching
+from tfperf.search import strategy
 from tfperf.trials.process import Origin
 
 NAMED = DENSE.replace("Dense(16,", "Dense(16, name='hidden',")
@@ -30,5 +30,5 @@ def brief(monkeypatch, tmp_path):
     """Short measurements, none of what users have (that starts TensorFlow, twice), and a cache of its own."""
     monkeypatch.setattr("tfperf.search.space.DEFAULTS", ())
     for name, seconds in {"LOOK_SECONDS": 0.1, "ROUND_SECONDS": 0.1, "FINAL_SECONDS": 0.8}.items():
-        monkeypatch.setattr(searching, name, seconds)
+        monkeypatch.setattr(strategy, name, strategy.THRESHOLDS[name]._replace(value=seconds))
     monkeypatch.setenv("TFPERF_CACHE", str(tmp_path / "cache"))

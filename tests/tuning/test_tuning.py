@@ -6,6 +6,7 @@ import pytest
 import rich
 
 from tfperf.engines import Plan
+from tfperf.engines.catalog import DEFAULTS
 from tfperf.errors import SearchError, TfperfError
 from tfperf.measure.results import read_document
 from tfperf.search.outcome import Outcome
@@ -106,7 +107,7 @@ def test_a_model_whose_code_no_other_process_has(planted):
 
 
 def test_what_users_have_is_measured_beside_the_winner(tuned, planted, monkeypatch):
-    monkeypatch.setattr("tfperf.search.space.DEFAULTS", ("predict", "eager", "graph"))
+    monkeypatch.setattr("tfperf.search.space.DEFAULTS", DEFAULTS)
     outcome = tuned("honest", "wrong", memory_limit=2**32).outcome
     assert set(outcome.defaults) == {"predict, batch 1", "eager, batch 1", "graph, batch 1"}
     assert outcome.winner in ("honest, 1 thread, batch 1", "graph, batch 1")

@@ -1,15 +1,29 @@
 """The command `tfperf`: its subcommands, and what becomes of bad input."""
 
-import importlib
 import io
 import sys
 from typing import NoReturn
 
 import typer
 
-from tfperf.cli.words import error_words
-from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError, escape_unprintable
-from tfperf.interrupts import restore_interrupts
+from tfperf.cli.compare_command import compare
+from tfperf.cli.data_command import data
+from tfperf.cli.doctor_command import doctor
+from tfperf.cli.engines_command import engines
+from tfperf.cli.env_command import env
+from tfperf.cli.explain_command import explain
+from tfperf.cli.export_command import export
+from tfperf.cli.hardware_command import hardware
+from tfperf.cli.horovod_command import horovod
+from tfperf.cli.launch_command import launch
+from tfperf.cli.list_command import show_recipes
+from tfperf.cli.report_command import report
+from tfperf.cli.run_command import run
+from tfperf.cli.scale_command import scale
+from tfperf.cli.tune_command import tune
+from tfperf.cli.verify_command import verify
+from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError, error_message, escape_unprintable
+from tfperf.system import restore_interrupts
 
 __all__ = ["app", "main"]
 
@@ -27,11 +41,25 @@ def _help_without_command(context: typer.Context) -> None:
         print(context.get_help())
 
 
-for _command in (
-    "list", "run", "env", "data", "compare", "horovod", "launch", "doctor", "export", "verify",
-    "engines", "tune", "report", "hardware", "explain", "scale",
-):  # fmt: skip
-    importlib.import_module(f"tfperf.cli.{_command}_command").register(app)
+app.command("list")(show_recipes)
+app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    options_metavar="",
+)(run)
+app.command()(env)
+app.command()(data)
+app.command()(compare)
+app.add_typer(horovod, name="horovod")
+app.command(context_settings={"allow_interspersed_args": False})(launch)
+app.command()(doctor)
+app.command()(export)
+app.command()(verify)
+app.command()(engines)
+app.command()(tune)
+app.command()(report)
+app.command()(hardware)
+app.command()(explain)
+app.command()(scale)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -46,7 +74,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except TfperfError as error:
         _fail(str(error))
     except OSError as error:  # of a path that the user named, or a full disk
-        _fail(error_words(error))
+        _fail(error_message(error))
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:  # typer returns it, too

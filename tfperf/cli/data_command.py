@@ -4,22 +4,18 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["register"]
+__all__ = ["data"]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def data(
+    name: Annotated[str, typer.Argument(help="The data set: mnist, fashion_mnist or digits.")] = "fashion_mnist",
+) -> None:
+    """Find or fetch a data set, and say where it is.
 
-    @app.command()
-    def data(
-        name: Annotated[str, typer.Argument(help="The data set: mnist, fashion_mnist or digits.")] = "fashion_mnist",
-    ) -> None:
-        """Find or fetch a data set, and say where it is.
+    It comes from the Keras cache, from a Debian package, or from the internet.
+    """
+    from tfperf.data import NAMES, obtain
 
-        It comes from the Keras cache, from a Debian package, or from the internet.
-        """
-        from tfperf.data import NAMES, obtain
-
-        if name not in NAMES:
-            raise typer.BadParameter(f"expected one of {', '.join(NAMES)}, received {name!r}")
-        print(obtain(name).describe())
+    if name not in NAMES:
+        raise typer.BadParameter(f"expected one of {', '.join(NAMES)}, received {name!r}")
+    print(obtain(name).describe())

@@ -4,22 +4,18 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["register"]
+__all__ = ["env"]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
+    """Show this machine and its software, as result files do."""
+    from rich.console import Console
 
-    @app.command()
-    def env(as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-        """Show this machine and its software, as result files do."""
-        from rich.console import Console
+    from tfperf.measure.environment import Environment
+    from tfperf.report.tables import environment_table
 
-        from tfperf.measure.environment import Environment
-        from tfperf.report.tables import environment_table
-
-        environment = Environment.here()
-        if as_json:
-            print(environment.model_dump_json(indent=1))
-        else:
-            Console(highlight=False).print(environment_table(environment))
+    environment = Environment.here()
+    if as_json:
+        print(environment.model_dump_json(indent=1))
+    else:
+        Console(highlight=False).print(environment_table(environment))

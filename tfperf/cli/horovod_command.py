@@ -6,7 +6,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-__all__ = ["register"]
+__all__ = ["horovod"]
 
 FAILED = 1
 """Exit code when Horovod is there and does not work."""
@@ -14,21 +14,16 @@ FAILED = 1
 CONTROLLERS = ("gloo", "mpi")
 """What ranks can find each other and agree with, and what reduces tensors of the CPU."""
 
-_horovod = typer.Typer(help="Build Horovod for this TensorFlow, install it, and check it.", rich_markup_mode=None)
+horovod = typer.Typer(help="Build Horovod for this TensorFlow, install it, and check it.", rich_markup_mode=None)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.add_typer(_horovod, name="horovod")
-
-
-@_horovod.callback(invoke_without_command=True)
+@horovod.callback(invoke_without_command=True)
 def _help_without_command(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
-@_horovod.command()
+@horovod.command()
 def install(
     nccl: Annotated[bool, typer.Option("--nccl", help="Reduce on NVIDIA GPUs with NCCL; needs nvcc and NCCL.")] = False,
     mpi: Annotated[bool, typer.Option("--mpi", help="Build with MPI beside Gloo; needs tfperf[mpi].")] = False,
@@ -48,7 +43,7 @@ def install(
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit_on_signal)
-    horovod, source = install_horovod(
+    installed, source = install_horovod(
         cache_folder("horovod"),
         Wanted(mpi=mpi, nccl=nccl),
         rebuild=rebuild,
@@ -56,28 +51,28 @@ def install(
         terminal=sys.stdout.isatty(),
         say=lambda line: print(line, flush=True),
     )
-    print(f"{horovod}: {source.value}; `tfperf horovod check` proves that it works")
+    print(f"{installed}: {source.value}; `tfperf horovod check` proves that it works")
 
 
-@_horovod.command()
+@horovod.command()
 def check() -> None:
     """Check the installed Horovod: two ranks sum a tensor."""
     from tfperf.errors import HorovodError
-    from tfperf.parallel.horovod_build import allreduce_on_two_ranks, installed
+    from tfperf.parallel.horovod_build import allreduce_on_two_ranks, find_horovod
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit_on_signal)
-    horovod = installed()
-    if horovod is None:
+    build = find_horovod()
+    if build is None:
         raise HorovodError("Horovod is not installed; run `tfperf horovod install`")
-    print(f"Horovod {horovod.version} for TensorFlow {horovod.tensorflow}")
-    operations = [name for name in horovod.built_with if name not in CONTROLLERS]
-    print(f"  controllers  {', '.join(name for name in horovod.built_with if name in CONTROLLERS) or 'none'}")
-    print(f"  for GPUs     {', '.join(operations) or 'nothing'}{f'; NCCL {horovod.nccl}' if horovod.nccl else ''}")
-    print(f"  built from   {horovod.key or 'unknown: not by `tfperf horovod install`'}", flush=True)
-    if horovod.problem is not None:
-        _fail(f"Horovod {horovod.version} does not work here: {horovod.problem}; run `tfperf horovod install`")
-    for mpi in [False, True] if (horovod.mpi or "").startswith("MPICH") else [False]:
+    print(f"Horovod {build.version} for TensorFlow {build.tensorflow}")
+    operations = [name for name in build.built_with if name not in CONTROLLERS]
+    print(f"  controllers  {', '.join(name for name in build.built_with if name in CONTROLLERS) or 'none'}")
+    print(f"  for GPUs     {', '.join(operations) or 'nothing'}{f'; NCCL {build.nccl}' if build.nccl else ''}")
+    print(f"  built from   {build.key or 'unknown: not by `tfperf horovod install`'}", flush=True)
+    if build.problem is not None:
+        _fail(f"Horovod {build.version} does not work here: {build.problem}; run `tfperf horovod install`")
+    for mpi in [False, True] if (build.mpi or "").startswith("MPICH") else [False]:
         try:
             answer = allreduce_on_two_ranks(mpi=mpi)
         except HorovodError as error:

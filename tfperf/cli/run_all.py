@@ -1,11 +1,13 @@
 """Every recipe, one after the other, and one table of what they found."""
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,17 +16,19 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tfperf.cli.needs import lacking
-from tfperf.cli.quiet import QUIET_LOG
+from tfperf.cookbook.catalog import read_header
 from tfperf.cookbook.flags import result_file
-from tfperf.cookbook.header import read_header
+from tfperf.doctor import Finding, State
+from tfperf.doctor.optional import examine_data, examine_horovod, examine_spark
+from tfperf.doctor.python import examine_packages
 from tfperf.errors import INTERRUPTED, ResultFileError
+from tfperf.importing import QUIET_LOG
 from tfperf.measure.results import read_result
 from tfperf.measure.words import escape_unprintable
 from tfperf.processes import STDOUT, ChildProcess
 from tfperf.report.tables import bare_table
 
-__all__ = ["run_all"]
+__all__ = ["lacking", "run_all"]
 
 DEADLINE = 900.0
 """Seconds for one recipe; it means a hang, not a speed."""
@@ -110,6 +114,47 @@ def _run(name: str, path: Path, flags: Sequence[str], deadline: float) -> tuple[
     except ResultFileError as error:
         return Status.FAILED, str(error)
     return Status.DONE, meaning[0] if meaning else ""
+
+
+def lacking(needs: str) -> str:
+    """The first thing of those a recipe needs that is not here, and what mends it; "" where none is known to lack.
+
+    Looked for are the extras of tfperf, Horovod and data sets, as the headers name them: `pip install 'tfperf[spark]'`,
+    `tfperf horovod install`, `tfperf data fashion_mnist`. About a second for Horovod; imports no TensorFlow.
+
+    Args:
+        needs: that field of a header. Semicolons divide it; a part that says "where" names what the recipe uses where
+            it is installed, and can do without.
+    """
+    findings = (finding for part in needs.split(";") if "where" not in part.split() for finding in _findings(part))
+    lack = next((finding for finding in findings if finding.state is not State.OK), None)
+    if lack is None:
+        return ""
+    return f"{lack.subject}: {lack.found}" + (f"; {lack.mend}" if lack.mend else "")
+
+
+def _findings(part: str) -> Iterator[Finding]:
+    """How it stands with what one part of the needs names."""
+    for extra in re.findall(r"tfperf\[(\w+)\]", part):
+        yield from examine_spark() if extra == "spark" else _packages_of(extra)
+    if "tfperf horovod install" in part:
+        yield examine_horovod()[0]
+    if names := re.findall(r"tfperf data (\w+)", part):
+        yield from examine_data(names)
+
+
+def _packages_of(extra: str) -> Iterator[Finding]:
+    """How it stands with the packages of an extra, and of those that it is made of."""
+    from packaging.requirements import Requirement
+
+    for requirement in map(Requirement, metadata.requires("tfperf") or ()):
+        if requirement.marker is None or not requirement.marker.evaluate({"extra": extra}):
+            continue
+        if requirement.name == "tfperf":
+            for inner in sorted(requirement.extras):
+                yield from _packages_of(inner)
+        else:
+            yield from examine_packages([f"{requirement.name}{requirement.specifier}"])
 
 
 def _version(file: Path) -> tuple[int, int] | None:

@@ -10,50 +10,43 @@ from typing import Any, NoReturn
 
 import typer
 
-from tfperf.cli.quiet import QUIET_LOG
+from tfperf.importing import QUIET_LOG
 from tfperf.processes import ChildProcess
 
-__all__ = ["register"]
+__all__ = ["run"]
 
 GRACE = 10.0
 """Seconds that a recipe has to end by itself after Ctrl-C or a failure of ours, before it is killed."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def run(context: typer.Context) -> None:
+    """Run recipes, each in a fresh process.
 
-    @app.command(
-        context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
-        options_metavar="",
-    )
-    def run(context: typer.Context) -> None:
-        """Run recipes, each in a fresh process.
+    `tfperf run NAME [NAME ...] [FLAG ...]` gives the flags to each of the recipes; `tfperf run NAME --help` shows
+    them, `tfperf list` the names.
 
-        `tfperf run NAME [NAME ...] [FLAG ...]` gives the flags to each of the recipes; `tfperf run NAME --help` shows
-        them, `tfperf list` the names.
+    `tfperf run --all` runs every recipe. Each prints into a log and has a row in the table at the end. Recipes
+    that lack a package or their data are skipped.
+    """
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    arguments = context.args
+    if "--all" in arguments:
+        raise typer.Exit(_run_all([argument for argument in arguments if argument != "--all"]))
+    first_flag = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
+    names, flags = arguments[:first_flag], arguments[first_flag:]
+    if not names:
+        if flags in (["--help"], ["-h"]):
+            print(context.get_help())
+            return
+        raise typer.BadParameter("expected the name of a recipe, or --all; `tfperf list` shows the names")
+    if len(names) > 1 and any(flag.split("=")[0] == "--json" for flag in flags):
+        raise typer.BadParameter("--json names one file; run the recipes one by one, or leave it out")
+    from tfperf.cookbook.catalog import find_recipe
 
-        `tfperf run --all` runs every recipe. Each prints into a log and has a row in the table at the end. Recipes
-        that lack a package or their data are skipped.
-        """
-        signal.signal(signal.SIGTERM, _exit_on_signal)
-        arguments = context.args
-        if "--all" in arguments:
-            raise typer.Exit(_run_all([argument for argument in arguments if argument != "--all"]))
-        first_flag = next((i for i, argument in enumerate(arguments) if argument.startswith("-")), len(arguments))
-        names, flags = arguments[:first_flag], arguments[first_flag:]
-        if not names:
-            if flags in (["--help"], ["-h"]):
-                print(context.get_help())
-                return
-            raise typer.BadParameter("expected the name of a recipe, or --all; `tfperf list` shows the names")
-        if len(names) > 1 and any(flag.split("=")[0] == "--json" for flag in flags):
-            raise typer.BadParameter("--json names one file; run the recipes one by one, or leave it out")
-        from tfperf.cookbook.catalog import find_recipe
-
-        codes = run_recipes([find_recipe(name) for name in names], flags)
-        if len(names) > 1:
-            _summarize(dict(zip(names, codes, strict=True)))
-        raise typer.Exit(next((code for code in codes if code), 0))
+    codes = run_recipes([find_recipe(name) for name in names], flags)
+    if len(names) > 1:
+        _summarize(dict(zip(names, codes, strict=True)))
+    raise typer.Exit(next((code for code in codes if code), 0))
 
 
 def _run_all(flags: list[str]) -> int:

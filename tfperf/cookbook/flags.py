@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from tfperf.cookbook.header import FIELDS, Header
+from tfperf.cookbook.catalog import FIELDS, Header
 from tfperf.files import why_not_writable
 
 __all__ = ["Flag", "check_shared_flags", "describe", "parse_flags", "result_file"]

@@ -14,11 +14,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from tfperf.cookbook.catalog import read_header
 from tfperf.cookbook.flags import Flag, parse_flags
-from tfperf.cookbook.header import read_header
 from tfperf.data import Dataset, load
 from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError, escape_unprintable, in_one_line
-from tfperf.interrupts import restore_interrupts
 from tfperf.measure import (
     Agreement,
     Benchmark,
@@ -32,6 +31,7 @@ from tfperf.measure import (
 )
 from tfperf.measure.results import Fact, Result, write_result
 from tfperf.report import plots, tables
+from tfperf.system import restore_interrupts
 
 if TYPE_CHECKING:
     from tfperf.cookbook.opened_model import OpenedModel

@@ -6,9 +6,7 @@ neither TensorFlow nor Keras nor scikit-learn.
 """
 
 from tfperf.data.dataset import Dataset
-from tfperf.data.examples import sorted_examples
 from tfperf.data.loading import NAMES, load, obtain
-from tfperf.data.pipelines import training_batches
-from tfperf.data.records import write_records
+from tfperf.data.pipelines import sorted_examples, training_batches, write_records
 
 __all__ = ["NAMES", "Dataset", "load", "obtain", "sorted_examples", "training_batches", "write_records"]

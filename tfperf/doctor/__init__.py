@@ -4,6 +4,6 @@ Importing this room loads the standard library alone: a doctor must work where N
 """
 
 from tfperf.doctor.examination import examine
-from tfperf.doctor.finding import Finding, State, is_fit
+from tfperf.doctor.findings import Finding, State, is_fit
 
 __all__ = ["Finding", "State", "examine", "is_fit"]

@@ -1,18 +1,34 @@
-"""The machine: cores, memory and disk that this process may use, and how quiet it is now."""
+"""The machine: the CPU's instructions, cores, memory and disk that this process may use, and how quiet it is now."""
 
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfperf.doctor.finding import Finding, State
+from tfperf.doctor.findings import Finding, State
 
 if TYPE_CHECKING:
     from tfperf.measure import Conditions, Environment
 
-__all__ = ["look", "memory_limit"]
+__all__ = ["examine_cpu", "examine_machine"]
+
+_MEASURE = "what it buys, measure: tfperf run mnist_mixed_mirrored"
+_WITH = f"instructions for it; {_MEASURE}"
+_WITHOUT = f"the CPU has no instructions for it, so kernels convert to float32 and back; {_MEASURE}"
+
+FORMATS: Mapping[str, tuple[str, str]] = {
+    "float32": ("vector instructions", "no vector instructions known here"),
+    "bfloat16": (_WITH, _WITHOUT),
+    "float16": (_WITH, _WITHOUT),
+    "int8": (
+        "dot products of 8-bit integers",
+        "the CPU has no dot products of 8-bit integers, so a quantised net may be no faster",
+    ),
+}
+"""Number format of tfperf.measure.environment.ARITHMETIC -> what it means that the CPU has instructions for it; has
+none."""
 
 WATCH_S = 1.0
 """Seconds that the machine is watched; TensorFlow needs longer to load meanwhile."""
@@ -24,10 +40,33 @@ LITTLE_DISK = 2**30
 """Bytes free below which it is said: data sets and an exported net take tens to hundreds of MiB."""
 
 
-_GROUPS, _MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+def examine_cpu(environment: "Environment | None" = None) -> list[Finding]:
+    """The CPU's name, and one finding for each number format.
+
+    Args:
+        environment: what the machine is; this one where None is given.
+    """
+    if environment is None:
+        from tfperf.measure import Environment
+
+        environment = Environment.here()
+    where = ", in a virtual machine" if environment.hypervisor else ""
+    cpu = Finding("CPU", State.OK, f"{environment.cpu}{where}")
+    if not environment.cpu_features:
+        return [cpu, Finding("CPU instructions", State.NOTE, "the system does not tell which ones the CPU has")]
+    return [cpu, *(_number_format(name, environment) for name in FORMATS)]
 
 
-def look(sleep: Callable[[float], None] = time.sleep) -> list[Finding]:
+def _number_format(name: str, environment: "Environment") -> Finding:
+    from tfperf.measure.environment import ARITHMETIC
+
+    with_them, without = FORMATS[name]
+    if has := environment.instructions_for(name):
+        return Finding(f"CPU {name}", State.OK, f"{', '.join(has)}: {with_them}")
+    return Finding(f"CPU {name}", State.NOTE, f"none of {', '.join(ARITHMETIC[name])}: {without}")
+
+
+def examine_machine(sleep: Callable[[float], None] = time.sleep) -> list[Finding]:
     """Cores, memory, load, steal, frequency governor, disk and cache."""
     from tfperf.caching import cache_place
     from tfperf.errors import CacheError
@@ -64,55 +103,17 @@ def _cores(environment: "Environment") -> Finding:
 def _memory() -> Finding:
     import psutil
 
+    from tfperf.measure.memory import available_memory, memory_limits
     from tfperf.measure.words import format_bytes
 
-    memory, limit = psutil.virtual_memory(), memory_limit()
-    free = int(memory.available)
-    words = f"{format_bytes(free)} of {format_bytes(memory.total)} available"
-    if limit is not None and limit[0] < memory.total:
-        most, used = limit
-        free = min(free, max(0, most - used))
-        words += f"; this control group may use {format_bytes(most)} and uses {format_bytes(used)}"
+    memory, free = psutil.virtual_memory(), available_memory()
+    words = f"{format_bytes(memory.available)} of {format_bytes(memory.total)} available"
+    for limit in memory_limits()[:1]:
+        if limit.most < memory.total:
+            words += f"; this control group may use {format_bytes(limit.most)} and uses {format_bytes(limit.used)}"
     if free < LITTLE_MEMORY:
         return Finding("memory", State.NOTE, f"{words}: little for TensorFlow; end other programs")
     return Finding("memory", State.OK, words)
-
-
-def memory_limit(groups: Path = _GROUPS, mount: Path = _MOUNT) -> tuple[int, int] | None:
-    """The narrowest limit that a control group puts on this process's memory, and how much of it is in use.
-
-    Both in bytes; None where there is no limit. Of version 2 and version 1 (cgroups(7)), with the groups
-    above, up to the root that can be seen: in a container that is the container's own group.
-    """
-    limits = []
-    try:
-        lines = groups.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            top, most, used = mount, "memory.max", "memory.current"
-        elif "memory" in controllers.split(","):
-            top, most, used = mount / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
-        else:
-            continue
-        group = top / path.lstrip("/")
-        for folder in (group, *group.parents):
-            if not folder.is_relative_to(top):
-                break
-            try:  # "max" is no number; a folder of the host may not exist in a container
-                limit, in_use = (int((folder / file).read_text(encoding="utf-8")) for file in (most, used))
-                limits.append((limit, in_use - _reclaimable(folder)))
-            except (OSError, ValueError):
-                continue
-    return min(limits, key=lambda limit: limit[0] - limit[1], default=None)
-
-
-def _reclaimable(group: Path) -> int:
-    """Bytes that count as used by a control group, but hold files that the kernel drops where memory is needed."""
-    fields = dict(line.split() for line in (group / "memory.stat").read_text(encoding="utf-8").splitlines())
-    return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))
 
 
 def _load(conditions: "Conditions", cores: int) -> Finding:

@@ -1,4 +1,4 @@
-"""TensorFlow tried for real. Run as a script, in a process that may crash or hang: see `trial.py`.
+"""TensorFlow tried for real. Run as a script, in a process that may crash or hang: see `tensorflow.py`.
 
 For each step a line of JSON is printed: {"step": name, ...what was found} or {"step": name, "error": words}.
 A step without a line is the one in which the process ended. Its one argument is the number of seconds

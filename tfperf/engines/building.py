@@ -1,6 +1,7 @@
 """From a net and a plan to a runner."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,7 @@ from numpy.typing import NDArray
 
 from tfperf.caching import cache_folder, keep_within_bound
 from tfperf.engines.catalog import find_engine, missing
-from tfperf.engines.folders import read_proof, write_proof
-from tfperf.engines.plan import Plan
+from tfperf.engines.plan import TRANSFORMATIONS, Plan, Transformation
 from tfperf.engines.runner import Runner
 from tfperf.errors import EngineError, TfperfError, in_one_line
 from tfperf.exports.signature import Signature
@@ -21,7 +21,19 @@ if TYPE_CHECKING:
 
     from tfperf.exports.servable import Servable
 
-__all__ = ["build", "check_numbers", "compile_converted", "conversions_folder", "load"]
+__all__ = [
+    "PROOF",
+    "applicable",
+    "build",
+    "check_numbers",
+    "compile_converted",
+    "conversions_folder",
+    "load",
+    "write_proof",
+]
+
+PROOF = "proof.json"
+"""What the conversion showed of the plan; beside what the engine loads, and no part of it."""
 
 
 def build(
@@ -71,7 +83,10 @@ def load(folder: Path, signature: Signature, plan: Plan) -> Runner:
     Raises:
         EngineError: the engine cannot load it, or the plan does not take effect.
     """
-    runner: Runner = find_engine(plan.engine).load_module().load(folder, signature, plan, read_proof(folder))
+    runner: Runner = find_engine(plan.engine).load_module().load(folder, signature, plan, _read_proof(folder))
+    if runner.size is None:
+        files = (file for file in folder.rglob("*") if file.is_file() and file.name != PROOF)
+        runner.size = sum(file.stat().st_size for file in files)
     return runner
 
 
@@ -84,7 +99,7 @@ def compile_converted(source: Path, plan: Plan, folder: Path) -> None:
     """
     module = find_engine(plan.engine).load_module()
     try:
-        write_proof(folder, module.compile_converted(source, plan, folder, read_proof(source)))
+        write_proof(folder, module.compile_converted(source, plan, folder, _read_proof(source)))
     except OSError:
         raise
     except Exception as error:
@@ -92,6 +107,41 @@ def compile_converted(source: Path, plan: Plan, folder: Path) -> None:
         if isinstance(error, TfperfError):
             raise
         raise EngineError(f"{plan} cannot be compiled: {in_one_line(error)}") from error
+
+
+def write_proof(folder: Path, proof: Mapping[str, str]) -> None:
+    """Keep what a conversion showed, by what was asked for, beside what was converted."""
+    (folder / PROOF).write_text(json.dumps(proof), encoding="utf-8")
+
+
+def _read_proof(folder: Path) -> dict[str, str]:
+    proof: dict[str, str] = json.loads((folder / PROOF).read_text(encoding="utf-8"))
+    return proof
+
+
+def applicable(net: "keras.Model | Servable") -> tuple[Transformation, ...]:
+    """Those that would change the net, each by itself, in the order of `TRANSFORMATIONS`.
+
+    Of a SavedModel, only constant_weights and fixed_batch can. In one plan fold_batch_norm leaves fuse_batch_norm the
+    batch normalizations that cannot be folded: `Servable.batch_norms` tells whether there are any.
+
+    Raises:
+        ExportError: the net cannot be traced.
+        TypeError: not a Keras model.
+    """
+    from tfperf.exports.servable import Servable
+
+    servable = net if isinstance(net, Servable) else Servable.from_net(net)
+    changing: set[Transformation] = set()
+    if servable.trace().variables:
+        changing.add("constant_weights")
+    if any(form.batched for form in servable.signature.inputs):
+        changing.add("fixed_batch")
+    if servable.net is not None:
+        found = servable.batch_norms()
+        changing |= {"fold_batch_norm"} if found.foldable else set()
+        changing |= {"fuse_batch_norm"} if found.fusable else set()
+    return tuple(one for one in TRANSFORMATIONS if one in changing)
 
 
 def check_numbers(signature: Signature) -> None:

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.engines.folders import TENSORS, bytes_in
-from tfperf.engines.native_build import SOURCES, compile_once, tensorflow_folder
-from tfperf.engines.native_calls import count_unnamed_threads, view_memory
+from tfperf.engines.native_code import SOURCES, compile_once, count_unnamed_threads, tensorflow_folder, view_memory
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
-from tfperf.errors import EngineError, shortened
+from tfperf.errors import EngineError, ThreadsError, shortened
 from tfperf.exports.signature import Signature
 
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable
 
-__all__ = ["convert", "load"]
+__all__ = ["TENSORS", "convert", "load"]
+
+TENSORS = "tensors.json"
+"""Beside a SavedModel: input or output -> the tensor of its graph that holds it. TensorFlow's Python does without."""
 
 LIBRARIES = ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
 
@@ -77,7 +78,6 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
         signature,
         net.run_with_one if len(signature.inputs) == 1 else net.run,
         proof={**proof, "threads": threads},
-        size=bytes_in(folder),
         reuses_outputs=True,
         close=net.close,
     )
@@ -228,7 +228,7 @@ def _prove_threads(plan: Plan, new: int) -> str:
     found = _pools[-1] if _pools else 0
     if plan.threads not in (None, found):
         had = f"it has started with {found}" if found else "Python's has started it"
-        raise EngineError(
+        raise ThreadsError(
             f"expected TensorFlow with {plan.threads} threads, in this process {had}; use a fresh process"
         )
     return f"{found or 'unknown'} in TensorFlow's pool, as the kernel counts them"

@@ -1,17 +1,18 @@
-"""Does a runner answer what the net answers?"""
+"""Does a runner answer what the net answers, and how often is its largest answer the right one?"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.engines.batches import in_batches
 from tfperf.engines.plan import Precision
 from tfperf.engines.runner import Runner
 from tfperf.errors import EngineError
+from tfperf.exports.signature import Signature
 from tfperf.measure.agreement import Agreement, check_agreement
 
-__all__ = ["TOLERANCES", "WrongAnswersError", "check_runner"]
+__all__ = ["TOLERANCES", "WrongAnswersError", "accuracy_of", "check_labels", "check_runner"]
 
 TOLERANCES: Mapping[Precision, float] = {
     "float32": 1e-4,
@@ -53,7 +54,7 @@ def check_runner(
     """
     limit = TOLERANCES[runner.plan.precision] if tolerance is None else tolerance
     names = [form.name for form in runner.signature.outputs]
-    outputs = runner(*inputs) if batch is None else in_batches(runner, runner.signature, inputs, batch)
+    outputs = runner(*inputs) if batch is None else runner.signature.in_batches(runner, inputs, batch)
     answers = dict(zip(names, outputs, strict=True))
     agreement = check_agreement(str(runner.plan), answers, dict(zip(names, reference, strict=True)), limit)
     if not agreement.passed:
@@ -61,3 +62,49 @@ def check_runner(
     if same_top1 and agreement.same_top1_share not in (None, 1.0):
         raise WrongAnswersError(f"wrong answers: the largest is the same in {agreement.same_top1_share:.1%} of rows")
     return agreement
+
+
+def accuracy_of(answers: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> float:
+    """The share of rows whose largest answer is the label, over all outputs that have labels.
+
+    Args:
+        answers: one array for each output, (rows, ..., classes).
+        labels: one array for each output, whole numbers of shape (rows, ...); empty: the output has none.
+
+    Raises:
+        EngineError: an answer is NaN or infinite.
+    """
+    found = []
+    for answer, label in zip(answers, labels, strict=True):
+        if not np.isfinite(answer).all():
+            raise EngineError("expected finite answers to the labelled inputs. Received: NaN or infinity")
+        if label.size:
+            found.append(answer.argmax(axis=-1) == label)
+    return float(np.mean(np.concatenate([one.ravel() for one in found])))
+
+
+def check_labels(labels: Sequence[NDArray[Any]], signature: Signature, rows: int) -> None:
+    """Refuse labels that are no classes of these outputs.
+
+    Raises:
+        ValueError: names the first output, and what its labels must be.
+    """
+    for form, label in zip(signature.outputs, labels, strict=True):
+        classes = form.shape[-1] if len(form.shape) > 1 else None
+        if not label.size:
+            continue
+        if classes is None or classes < 2:
+            raise ValueError(
+                f"expected an output with a score for each of several classes. Received: labels for {form}"
+            )
+        wanted = form.model_copy(update={"shape": (rows, *form.shape[1:-1]), "dtype": str(label.dtype)})
+        if label.dtype.kind not in "iu" or not wanted.takes(label):
+            raise ValueError(
+                f"expected whole numbers {wanted.shape} as labels of {form}. Received: {label.shape} of {label.dtype}"
+            )
+        if label.min() < 0 or label.max() >= classes:
+            raise ValueError(
+                f"expected labels from 0 to {classes - 1} for {form}. Received: {label.min()} to {label.max()}"
+            )
+    if not any(label.size for label in labels):
+        raise ValueError("expected labels of one output at least. Received: none")

@@ -4,7 +4,7 @@ import hashlib
 import importlib.metadata
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,27 +13,14 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfperf.caching import Uses
-from tfperf.engines.building import compile_converted
+from tfperf.engines.building import compile_converted, write_proof
 from tfperf.engines.catalog import Engine, find_engine
-from tfperf.engines.folders import write_proof
 from tfperf.engines.plan import Plan
 from tfperf.errors import EngineError, TfperfError, in_one_line
 from tfperf.exports.servable import Servable
 from tfperf.files import check_space, writing_folder_once
 
 __all__ = ["Conversions", "fingerprint"]
-
-CONVERTERS: Mapping[str, tuple[str, ...]] = {
-    "tflite": ("tensorflow",),
-    "onnx": ("tensorflow", "tf2onnx", "onnx", "onnxruntime"),
-    "openvino": ("tensorflow", "openvino"),
-}
-"""Format -> the packages that convert to it; TensorFlow alone where the format is not named here."""
-
-QUANTIZERS: Mapping[tuple[str, str], tuple[str, ...]] = {
-    ("openvino", "int8_static"): ("tf2onnx", "onnx", "onnxruntime"),
-}
-"""Engine and precision -> the packages that quantize for it, beside those that convert."""
 
 CALIBRATION_EXAMPLES = 128
 
@@ -141,12 +128,7 @@ class Conversions:
 
 def _releases(engine: Engine, plan: Plan) -> list[str]:
     """Name and version of each package whose code decides what is made; a new version makes it anew."""
-    if engine.release:  # the engine of another package, whose `packages` are named as they are imported
-        known = importlib.metadata.packages_distributions()
-        packages = ["tfperf", "tensorflow", *(name for one in engine.packages for name in known.get(one, ()))]
-    else:
-        converters = CONVERTERS.get(str(engine.format), ("tensorflow",))
-        packages = ["tfperf", *converters, *QUANTIZERS.get((engine.name, plan.precision), ())]
+    packages = engine.conversion_packages(plan.precision)
     releases = [f"{package} {importlib.metadata.version(package)}" for package in packages]
     return [*releases, engine.release] if engine.release else releases
 

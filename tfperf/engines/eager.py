@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
-from tfperf.engines.tensorflow_threads import use_threads
+from tfperf.engines.tensorflow_runtime import use_threads
 from tfperf.errors import EngineError
-from tfperf.exports.layer_policies import computing_in, layers_to_switch
+from tfperf.exports.keras_nets import computing_in, layers_to_switch
 from tfperf.exports.servable import Servable
 
 __all__ = ["build", "in_policy", "net_of", "prove_policy"]

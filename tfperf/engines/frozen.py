@@ -9,18 +9,19 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow.core.protobuf import config_pb2
 
-from tfperf.engines.folders import TENSORS, bytes_in
-from tfperf.engines.graph_types import prove_precision
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
-from tfperf.engines.tensorflow_threads import use_threads
-from tfperf.exports.freezing import with_constants
+from tfperf.engines.tensorflow_runtime import prove_precision, use_threads
+from tfperf.exports.graphs import with_constants
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 
 __all__ = ["convert", "load"]
 
 GRAPH = "graph.pb"
+
+TENSORS = "tensors.json"
+"""Input or output -> the tensor of the graph that holds it."""
 
 
 def convert(servable: Servable, plan: Plan, _examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
@@ -65,7 +66,6 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
         signature,
         call,
         proof={**proof, "threads": threads},
-        size=bytes_in(folder),
         close=session.close,
     )
 

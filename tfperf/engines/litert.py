@@ -11,7 +11,6 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
 from tfperf.errors import EngineError, shortened
@@ -94,7 +93,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
         raise EngineError(f"{plan} cannot run the net: {shortened(error)}") from error
     started = process.num_threads() - threads_before
     threads = f"asked for {plan.threads or 'its own choice'}; it started {started} beside the caller's"
-    return Runner(plan, signature, run, proof={**proof, "threads": threads}, size=bytes_in(folder))
+    return Runner(plan, signature, run, proof={**proof, "threads": threads})
 
 
 def _indices(interpreter: Any, signature: Signature) -> tuple[list[int], list[int]]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
 from tfperf.engines.processor import saturates_int8
 from tfperf.engines.runner import Runner
@@ -62,7 +61,7 @@ def write_onnx(servable: "Servable", file: Path, batch: int | None = None) -> No
     import tf2onnx
 
     import tfperf.engines.onnx_operations  # noqa: F401  # of which tf2onnx is told by that
-    from tfperf.exports.freezing import with_constants
+    from tfperf.exports.graphs import with_constants
 
     forms = servable.signature.inputs
     specs = [tf.TensorSpec(form.with_batch(batch), form.dtype, name=form.name) for form in forms]
@@ -124,7 +123,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     threads = session.get_session_options().intra_op_num_threads
     words = f"{threads or 'its own choice'}, as the session's options say"
     proof = {**proof, "threads": words, "provider": session.get_providers()[0]}
-    return Runner(plan, signature, run, proof=proof, size=bytes_in(folder))
+    return Runner(plan, signature, run, proof=proof)
 
 
 def _quantize(file: Path, quantized: Path, servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]]) -> None:

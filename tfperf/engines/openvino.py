@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from tfperf.engines import onnx
 from tfperf.engines.catalog import find_engine, missing
-from tfperf.engines.folders import bytes_in
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
 from tfperf.errors import EngineError, shortened
 from tfperf.exports.signature import Signature
+from tfperf.importing import absent
 
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable
@@ -43,8 +43,7 @@ def target(plan: Plan) -> str:
 
 def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:
     """Write the net for OpenVINO, weights in float32; for int8, what ONNX Runtime's quantizer makes of it."""
-    import openvino
-
+    openvino = _import_openvino()
     with TemporaryDirectory() as place:
         if plan.precision == "int8_static":
             if wanted := missing(find_engine("onnx")):
@@ -63,8 +62,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
 
     Inputs are read where they lie, outputs are given where OpenVINO wrote them.
     """
-    import openvino
-
+    openvino = _import_openvino()
     core = openvino.Core()
     settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
@@ -92,7 +90,14 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
 
     used = compiled.get_property("INFERENCE_NUM_THREADS")
     proof = {"precision": _prove_precision(compiled, plan), "threads": f"{used}, as the compiled net says"}
-    return Runner(plan, signature, run, proof=proof, size=bytes_in(folder), reuses_outputs=True)
+    return Runner(plan, signature, run, proof=proof, reuses_outputs=True)
+
+
+def _import_openvino() -> Any:
+    """OpenVINO without its telemetry: that sends the operations of a net, and takes most of a conversion's time."""
+    with absent("openvino_telemetry"):
+        import openvino
+    return openvino
 
 
 def _place(ports: Sequence[Any], name: str) -> int:

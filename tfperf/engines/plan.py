@@ -5,8 +5,9 @@ from typing import Literal, Self, get_args
 from pydantic import Field, model_validator
 
 from tfperf.measure.value import Name, Value
+from tfperf.system import thread_words
 
-__all__ = ["PRECISIONS", "TRANSFORMATIONS", "Plan", "Precision", "Transformation", "thread_words"]
+__all__ = ["PRECISIONS", "TRANSFORMATIONS", "Plan", "Precision", "Transformation"]
 
 Precision = Literal["float32", "bfloat16", "float16", "int8", "int8_static"]
 """What is computed in. int8: weights in int8, activations scaled as they come (dynamic range); int8_static: both,
@@ -50,8 +51,10 @@ class Plan(Value):
         """The batch size that is part of what is converted; None: it stays open there."""
         return self.batch if "fixed_batch" in self.transformations else None
 
-    def __str__(self) -> str:
-        parts: list[str] = [self.engine]
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What it says beside the engine, in words: ("bfloat16", "2 threads", "batch 64")."""
+        parts: list[str] = []
         if self.precision != "float32":
             parts.append(self.precision)
         parts += [transformation.replace("_", " ") for transformation in self.transformations]
@@ -59,9 +62,7 @@ class Plan(Value):
             parts.append(thread_words(self.threads))
         if self.batch is not None:
             parts.append(f"batch {self.batch}")
-        return ", ".join(parts)
+        return tuple(parts)
 
-
-def thread_words(threads: int | None) -> str:
-    """ "1 thread", "2 threads"; None: what each engine takes by itself."""
-    return "threads by default" if threads is None else f"{threads} thread{'s' * (threads > 1)}"
+    def __str__(self) -> str:
+        return ", ".join((self.engine, *self.settings))

@@ -8,7 +8,7 @@ import numpy as np
 from tfperf.engines.eager import in_policy, net_of, prove_policy
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
-from tfperf.engines.tensorflow_threads import use_threads
+from tfperf.engines.tensorflow_runtime import use_threads
 from tfperf.errors import EngineError
 from tfperf.exports.servable import Servable
 

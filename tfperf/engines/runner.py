@@ -41,6 +41,7 @@ class Runner:
         """Engines make these.
 
         Args:
+            size: None: it loads nothing, or what it was converted to as a whole.
             close: gives back what the engine holds beyond Python's own memory.
         """
         self.plan, self.signature, self.run = plan, signature, run
@@ -77,7 +78,7 @@ class Runner:
 
     def _check_batch(self, arrays: Arrays) -> None:
         for form, array in zip(self.signature.inputs, arrays, strict=True):
-            if form.shape[:1] == (None,) and len(array) != self.plan.batch:
+            if form.batched and len(array) != self.plan.batch:
                 raise ValueError(
                     f"expected a batch of {self.plan.batch}, for which {self.plan} was built; "
                     f"pass so many, or build it for other sizes. Received: {len(array)}"

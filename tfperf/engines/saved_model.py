@@ -8,13 +8,11 @@ from typing import Any
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tfperf.engines.folders import TENSORS, bytes_in
-from tfperf.engines.graph_types import prove_precision
+from tfperf.engines.c_api import TENSORS
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
-from tfperf.engines.tensorflow_threads import use_threads
-from tfperf.engines.tensors import call_with_arrays
-from tfperf.exports.meta_graph import read_meta_graph, tensors_of
+from tfperf.engines.tensorflow_runtime import call_with_arrays, prove_precision, use_threads
+from tfperf.exports.graphs import read_meta_graph, tensors_of
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME, Signature
 
@@ -40,6 +38,5 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
         signature,
         run,
         proof={**proof, "threads": threads},
-        size=bytes_in(folder),
         close=lambda: vars(loaded).clear(),
     )

@@ -2,11 +2,9 @@
 
 import tensorflow as tf
 
-from tfperf.engines.graph_types import prove_precision
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
-from tfperf.engines.tensorflow_threads import use_threads
-from tfperf.engines.tensors import call_with_arrays
+from tfperf.engines.tensorflow_runtime import call_with_arrays, prove_precision, use_threads
 from tfperf.errors import EngineError, shortened
 from tfperf.exports.servable import Servable
 

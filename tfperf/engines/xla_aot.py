@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from tfperf.cores import usable_cores
-from tfperf.engines.folders import bytes_in
-from tfperf.engines.native_build import (
+from tfperf.engines.native_code import (
     SOURCES,
     compile_once,
+    count_unnamed_threads,
     find_compiler,
     run_tool,
     tensorflow_folder,
     version_of,
+    view_memory,
 )
-from tfperf.engines.native_calls import count_unnamed_threads, view_memory
 from tfperf.engines.plan import Plan
 from tfperf.engines.processor import CPU_DESCRIPTION, flags_of_cpu
 from tfperf.engines.runner import Arrays, Runner
 from tfperf.errors import EngineError, shortened
 from tfperf.exports.signature import SIGNATURE_NAME, Signature
+from tfperf.system import usable_cores
 
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable
@@ -120,7 +120,6 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
         signature,
         net.run,
         proof={**proof, "threads": threads},
-        size=bytes_in(folder),
         reuses_outputs=True,
         close=net.close,
     )
@@ -202,8 +201,8 @@ def _check_forms(servable: "Servable", plan: Plan) -> None:
 
 def _save(servable: "Servable", plan: Plan, folder: Path) -> dict[str, str]:
     """Write the SavedModel that is compiled, and say what shows its precision and transformations."""
-    from tfperf.engines.graph_types import prove_precision
-    from tfperf.exports.meta_graph import read_meta_graph
+    from tfperf.engines.tensorflow_runtime import prove_precision
+    from tfperf.exports.graphs import read_meta_graph
 
     folder.mkdir()
     variant = servable.variant(plan.precision, plan.transformations)

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfperf.explaining.explaining import explain
     from tfperf.explaining.explanation import Explanation
-    from tfperf.explaining.section import section
 
-__all__ = ["Explanation", "explain", "section"]
+__all__ = ["Explanation", "explain"]
 
-_HOMES = {"Explanation": "explanation", "explain": "explaining", "section": "section"}
+_HOMES = {"Explanation": "explanation", "explain": "explaining"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Where the time of a function goes: its calls, its kernels, and what each is bound by."""
+"""Where the time of a function goes: its calls, its kernels, what each is bound by, and what XLA makes of them."""
 
 import itertools
 import math
@@ -9,15 +9,18 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from tfperf.errors import HardwareError
 from tfperf.explaining.budget import Budget
-from tfperf.explaining.explanation import CallTime, Layer
-from tfperf.hardware.counting.layers import OUTSIDE, layer_of
-from tfperf.hardware.counting.work import Work
-from tfperf.hardware.kernels.prediction import Prediction
-from tfperf.hardware.kernels.ran import Ran
+from tfperf.explaining.explanation import CallTime, LayerTime, Xla
+from tfperf.hardware.counting.hlo_work import hlo_work
+from tfperf.hardware.counting.tracing import program_of
+from tfperf.hardware.counting.work import OUTSIDE, Work, layer_of
+from tfperf.hardware.kernels.kernel_run import KernelRun
+from tfperf.hardware.kernels.prediction import KernelPredictor
 from tfperf.hardware.kernels.roofline import Cost, Spent
 from tfperf.hardware.kernels.traced import Traced
 from tfperf.measure import Comparison, Measurement, Progress, compare, measure
+from tfperf.measure.words import escape_unprintable
 
 __all__ = [
     "LEAST_SECONDS",
@@ -28,6 +31,8 @@ __all__ = [
     "kernel_seconds",
     "kernels_of",
     "layers_of",
+    "not_asked",
+    "xla_of",
 ]
 
 EAGER_RUNS = 10
@@ -43,7 +48,7 @@ LEAST_SECONDS = 15.0
 class Kernel(NamedTuple):
     """An operation that ran, what it computes and moves, and what it should take."""
 
-    ran: Ran
+    ran: KernelRun
     work: Work
     cost: Cost
 
@@ -72,7 +77,7 @@ class Examined(NamedTuple):
 def examine(
     graph: Any,
     arrays: Sequence[NDArray[Any]],
-    prediction: Prediction,
+    prediction: KernelPredictor,
     *,
     eager: Callable[..., Any] | None,
     budget: Budget | None = None,
@@ -143,7 +148,7 @@ def _measured_calls(
     return comparison, {way: comparison[way] for way in both}
 
 
-def _undisturbed(seen: Sequence[Sequence[Ran]], beside_calls: Sequence[Sequence[Ran]]) -> list[Ran]:
+def _undisturbed(seen: Sequence[Sequence[KernelRun]], beside_calls: Sequence[Sequence[KernelRun]]) -> list[KernelRun]:
     """The best of several measurements of each operation, with what it usually took beside the calls."""
     shortest: dict[str, float] = {}
     usual: dict[str, list[float]] = {}
@@ -164,7 +169,9 @@ def _usual(kernel: Kernel) -> float:
     return kernel.ran.usual if kernel.work.operations else 0.0
 
 
-def kernels_of(operations: Sequence[Ran], prediction: Prediction, by_kernels: bool = True) -> tuple[Kernel, ...]:
+def kernels_of(
+    operations: Sequence[KernelRun], prediction: KernelPredictor, by_kernels: bool = True
+) -> tuple[Kernel, ...]:
     """The operations with their work and costs; those left out whose time is that of others in the list."""
     listed = [one for one in operations if not prediction.is_call(one)]
     costs = prediction.costs(listed) if by_kernels else [prediction.roofline(one) for one in listed]
@@ -173,7 +180,7 @@ def kernels_of(operations: Sequence[Ran], prediction: Prediction, by_kernels: bo
     )
 
 
-def call_seconds(kernels: Sequence[Kernel], prediction: Prediction) -> float:
+def call_seconds(kernels: Sequence[Kernel], prediction: KernelPredictor) -> float:
     """What a call of a graph with these kernels should take: its own cost, each kernel's time, and its dispatch."""
     ceilings = prediction.ceilings
     dispatched = sum(kernel.work.operations for kernel in kernels)
@@ -185,7 +192,7 @@ def kernel_seconds(kernels: Sequence[Kernel]) -> float:
     return sum(kernel.cost.seconds for kernel in kernels)
 
 
-def layers_of(kernels: Sequence[Kernel], names: Sequence[str]) -> tuple[Layer, ...]:
+def layers_of(kernels: Sequence[Kernel], names: Sequence[str]) -> tuple[LayerTime, ...]:
     """The kernels by layer, in the order of the layers; what is outside comes last.
 
     Args:
@@ -200,10 +207,10 @@ def layers_of(kernels: Sequence[Kernel], names: Sequence[str]) -> tuple[Layer, .
     return tuple(_layer(name, inside) for name, inside in shown.items() if any(one.work.operations for one in inside))
 
 
-def _layer(name: str, kernels: Sequence[Kernel]) -> Layer:
+def _layer(name: str, kernels: Sequence[Kernel]) -> LayerTime:
     spent = Spent.of((kernel.cost, kernel.seconds) for kernel in kernels)
     work = Work.sum(name[-200:], [kernel.work for kernel in kernels])
-    return Layer(
+    return LayerTime(
         name=work.name,
         flops=work.flops,
         bytes=work.bytes,
@@ -232,4 +239,44 @@ def _call_time(way: str, measured: Measurement, kernels: Sequence[Kernel], predi
         bandwidth=spent.bandwidth,
         overhead=spent.overhead,
         between=between,
+    )
+
+
+def xla_of(
+    function: Callable[..., Any], arrays: Sequence[NDArray[Any]], before: Sequence[Work]
+) -> tuple[Xla, tuple[Work, ...]]:
+    """Whether XLA compiles it, how many kernels and fusions that gives, and what each kernel moves.
+
+    Args:
+        function: takes tensors by position.
+        before: its operations, as the graph has them.
+    """
+    found = not_asked(before, "")
+    try:
+        program = program_of(function, [tf.constant(array) for array in arrays], stage="optimized_hlo")
+        fusions = sum(one.opcode == "fusion" for computation in program.computations.values() for one in computation)
+        found = found.model_copy(update={"compiled": True, "fusions": fusions})
+        kernels = tuple(hlo_work(program))
+    except HardwareError as error:
+        return found.model_copy(update={"reason": escape_unprintable(error)[:300]}), ()
+    after = Work.sum("after", kernels)
+    return found.model_copy(update={"kernels": len(kernels), "bytes_after": after.bytes}), kernels
+
+
+def not_asked(before: Sequence[Work], reason: str) -> Xla:
+    """Tell what XLA would begin with, and why it has made nothing of it.
+
+    Args:
+        before: the net's operations, as the graph has them.
+        reason: why it was not asked.
+    """
+    whole = Work.sum("before", before)
+    return Xla(
+        compiled=False,
+        reason=reason,
+        operations=whole.operations,
+        kernels=0,
+        fusions=0,
+        bytes_before=whole.bytes,
+        bytes_after=0,
     )

@@ -3,26 +3,35 @@
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import keras
 import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.explaining.budget import Budget
-from tfperf.explaining.compiled import not_asked, xla_of
-from tfperf.explaining.examining import LEAST_SECONDS, Examined, Kernel, examine, kernel_seconds, kernels_of, layers_of
+from tfperf.explaining.examining import (
+    LEAST_SECONDS,
+    Examined,
+    Kernel,
+    examine,
+    kernel_seconds,
+    kernels_of,
+    layers_of,
+    not_asked,
+    xla_of,
+)
 from tfperf.explaining.explanation import Explained, Explanation, Intervention, Xla
-from tfperf.explaining.intervening import intervene, judged
 from tfperf.explaining.machine import ceilings_for, doubts_about, roofs_of, use_threads
-from tfperf.explaining.subject import Subject, read_subject
-from tfperf.explaining.suggesting import Elsewhere, suggestions
-from tfperf.explaining.trying import try_out
-from tfperf.explaining.words import call_words, verdicts
+from tfperf.explaining.techniques import Elsewhere, suggestions, try_out
+from tfperf.explaining.verdicts import call_words, intervene, judged, verdicts
+from tfperf.exports.opening import open_model
+from tfperf.exports.servable import Servable
 from tfperf.hardware.ceilings import Ceilings
 from tfperf.hardware.counting.graph_work import graph_work
-from tfperf.hardware.counting.tracing import forward_pass
+from tfperf.hardware.counting.tracing import forward_pass, training_pass
 from tfperf.hardware.counting.work import Work
-from tfperf.hardware.kernels.prediction import Prediction
+from tfperf.hardware.kernels.prediction import KernelPredictor
 from tfperf.hardware.kernels.times import KernelTimes
 from tfperf.hardware.kernels.traced import Traced
 from tfperf.measure import Environment, Progress
@@ -44,8 +53,8 @@ SECONDS_TO_COMPILE = 0.02
 NOT_ASKED = "it was not asked, for lack of time"
 
 
-class Watcher(Protocol):
-    """Is told how far it is."""
+class StepListener(Protocol):
+    """Is told how far an explanation is."""
 
     def begin(self, step: str) -> None:
         """A step begins."""
@@ -57,17 +66,33 @@ class Watcher(Protocol):
         """Something is known already that later stages only refine."""
 
 
-class _Nobody:
-    """Is told, and does nothing."""
+class _Silent:
+    """A listener that says nothing."""
 
     def begin(self, step: str) -> None:
-        """A step begins."""
+        pass
 
     def show(self, progress: Progress) -> None:
-        """A measurement goes on."""
+        pass
 
     def know(self, sentence: str) -> None:
-        """Something is known already that later stages only refine."""
+        pass
+
+
+class ModelFunctions(NamedTuple):
+    """A model as functions of tensors by position.
+
+    Attributes:
+        function: what is explained: the forward pass, or forward and backward.
+        eager: the same, called eagerly; None: it cannot be.
+        layers: their names; of nets within the net, theirs.
+    """
+
+    servable: Servable
+    function: Callable[..., Any]
+    eager: Callable[..., Any] | None
+    training: bool
+    layers: tuple[str, ...]
 
 
 def explain(
@@ -85,7 +110,7 @@ def explain(
     cache: Path | None = None,
     time_limit: float = TIME_LIMIT,
     limit: float = math.inf,
-    watcher: Watcher | None = None,
+    watcher: StepListener | None = None,
 ) -> Explanation:
     """What a model waits for on this machine's CPU: arithmetic, bandwidth, or overhead; and what would help.
 
@@ -115,20 +140,22 @@ def explain(
     batches = sorted({batch} if isinstance(batch, int) else set(batch))
     if not batches or min(batches) < 1 or (threads is not None and threads < 1):
         raise ValueError(f"expected batch sizes and threads of 1 or more. Received: {batch=}, {threads=}")
-    tell = watcher or _Nobody()
+    tell = watcher or _Silent()
     used = use_threads(threads)
-    subject = read_subject(model, training, signature, seed)
+    functions = _functions_of(open_model(model, signature=signature, seed=seed), training)
     tell.begin("ceilings of this machine")
     known = ceilings or ceilings_for(used, quick, fresh, cache, tell.begin)
     times = KernelTimes(used, cache, tell=tell.begin, fresh=fresh)
-    prediction = Prediction(known, times)
-    graph = tf.function(subject.function)
+    prediction = KernelPredictor(known, times)
+    graph = tf.function(functions.function)
     results: list[Explained] = []
     budgets: list[Budget] = []
     try:
         for size in batches:
             budgets.append(Budget(limit / len(batches)))
-            results.append(_explained(subject, graph, size, prediction, try_techniques, time_limit, tell, budgets[-1]))
+            results.append(
+                _explained(functions, graph, size, prediction, try_techniques, time_limit, tell, budgets[-1])
+            )
             if budgets[-1].interrupted:
                 break
     except KeyboardInterrupt:
@@ -141,8 +168,8 @@ def explain(
         budgets[-1].leave_out(f"all of batch {size}")
     doubts = [doubt for budget in budgets for doubt in budget.doubts]
     return Explanation(
-        model=subject.servable.name,
-        opened_as=model if isinstance(model, str) else f"keras.Model {subject.servable.name}",
+        model=functions.servable.name,
+        opened_as=model if isinstance(model, str) else f"keras.Model {functions.servable.name}",
         training=training,
         threads=used,
         environment=Environment.here(),
@@ -153,14 +180,39 @@ def explain(
     )
 
 
+def _functions_of(servable: Servable, training: bool) -> ModelFunctions:
+    """What there is to call of a model.
+
+    Raises:
+        HardwareError: it cannot be trained.
+    """
+    net, pack = servable.net, servable.pack
+    if training:
+        function = training_pass(servable)
+        return ModelFunctions(servable, function, function, True, _layer_names(net))
+    if net is None:
+        return ModelFunctions(servable, forward_pass(servable), None, False, ())
+    eager = lambda *tensors: net(*pack(tensors), training=False)  # noqa: E731
+    return ModelFunctions(servable, forward_pass(servable), eager, False, _layer_names(net))
+
+
+def _layer_names(net: Any) -> tuple[str, ...]:
+    """The layers of a net; in place of nets within it, theirs."""
+    names: list[str] = []
+    for layer in net.layers:
+        inner = _layer_names(layer) if isinstance(layer, keras.Model) else ()
+        names += inner or (layer.name,)
+    return tuple(dict.fromkeys(names))
+
+
 def _explained(
-    subject: Subject,
+    functions: ModelFunctions,
     graph: Any,
     batch: int,
-    prediction: Prediction,
+    prediction: KernelPredictor,
     try_techniques: bool,
     time_limit: float,
-    tell: Watcher,
+    tell: StepListener,
     budget: Budget,
 ) -> Explained:
     """Explain the model at a batch size: its calls and kernels first, then what there is time for."""
@@ -171,9 +223,9 @@ def _explained(
         tell.begin(f"batch {batch}: the kernels alone")
 
     tell.begin(f"batch {batch}: eager and graph")
-    arrays = subject.servable.signature.random_inputs(batch)
+    arrays = functions.servable.signature.random_inputs(batch)
     examined = examine(
-        graph, arrays, prediction, eager=subject.eager, budget=budget, time_limit=time_limit,
+        graph, arrays, prediction, eager=functions.eager, budget=budget, time_limit=time_limit,
         on_progress=tell.show, on_first=know,
     )  # fmt: skip
     works = _works(graph, arrays, examined.kernels)
@@ -184,18 +236,18 @@ def _explained(
     larger, half = None, None
     if batch < LARGER:
         runs = RUNS_ELSEWHERE * call * LARGER / batch
-        larger = budget.run(f"batch {LARGER}", runs, lambda: _at_batch(subject, LARGER, prediction), None)
-    if _computes_in_half(subject, prediction):
-        half = budget.run("bfloat16", RUNS_ELSEWHERE * call, lambda: _in_half(subject, batch, prediction), None)
+        larger = budget.run(f"batch {LARGER}", runs, lambda: _at_batch(functions, LARGER, prediction), None)
+    if _computes_in_half(functions, prediction):
+        half = budget.run("bfloat16", RUNS_ELSEWHERE * call, lambda: _in_half(functions, batch, prediction), None)
     tell.begin(f"batch {batch}: what XLA makes of it")
     compiling = SECONDS_TO_COMPILE * len(works)  # XLA cannot be stopped while it compiles
     without: tuple[Xla, tuple[Work, ...]] = (not_asked(works, NOT_ASKED), ())
-    xla, xla_kernels = budget.run("XLA", compiling, lambda: xla_of(subject.function, arrays, works), without)
+    xla, xla_kernels = budget.run("XLA", compiling, lambda: xla_of(functions.function, arrays, works), without)
     tell.begin(f"batch {batch}: does the time move as it should?")
     prediction.times.until = budget.until(0.8)
     interventions: list[Intervention] = budget.run(
         "the test of what they wait for", 2 * time_limit,
-        lambda: _interventions(subject, graph, examined, batch, prediction, time_limit, tell), [],
+        lambda: _interventions(functions, graph, examined, batch, prediction, time_limit, tell), [],
     )  # fmt: skip
     whole = Work.sum("net", works)
     explained = Explained(
@@ -204,12 +256,12 @@ def _explained(
         bytes=whole.bytes,
         calls=examined.calls,
         comparison=examined.comparison,
-        layers=layers_of(examined.kernels, subject.layers),
+        layers=layers_of(examined.kernels, functions.layers),
         tracing_cost=examined.tracing_cost,
         disturbance=examined.disturbance,
         xla=xla,
         techniques=suggestions(
-            examined, batch, prediction, xla, xla_kernels, larger, half, deployable=not subject.training
+            examined, batch, prediction, xla, xla_kernels, larger, half, deployable=not functions.training
         ),
         interventions=tuple(interventions),
     )
@@ -219,7 +271,7 @@ def _explained(
         explained = budget.run(
             "the trial of what would help", time_limit,
             lambda: try_out(
-                plain, subject.servable, subject.function, subject.eager, time_limit, on_progress=tell.show
+                plain, functions.servable, functions.function, functions.eager, time_limit, on_progress=tell.show
             ),
             explained,
         )  # fmt: skip
@@ -237,40 +289,40 @@ def _works(graph: Any, arrays: Sequence[Any], kernels: Sequence[Kernel]) -> list
 
 
 def _elsewhere(
-    function: Callable[..., Any], subject: Subject, batch: int, prediction: Prediction, way: str
+    function: Callable[..., Any], functions: ModelFunctions, batch: int, prediction: KernelPredictor, way: str
 ) -> Elsewhere:
     """The kernels of a function at a batch size, run once."""
-    arrays = subject.servable.signature.random_inputs(batch)
+    arrays = functions.servable.signature.random_inputs(batch)
     concrete = tf.function(function).get_concrete_function(*[tf.constant(array) for array in arrays])
     with Traced(concrete, arrays) as traced:
         return Elsewhere(way, kernels_of(traced.operations(runs=1), prediction), batch)
 
 
-def _at_batch(subject: Subject, batch: int, prediction: Prediction) -> Elsewhere | None:
+def _at_batch(functions: ModelFunctions, batch: int, prediction: KernelPredictor) -> Elsewhere | None:
     """The kernels at another batch size."""
-    return _elsewhere(subject.function, subject, batch, prediction, f"batch {batch}")
+    return _elsewhere(functions.function, functions, batch, prediction, f"batch {batch}")
 
 
-def _computes_in_half(subject: Subject, prediction: Prediction) -> bool:
+def _computes_in_half(functions: ModelFunctions, prediction: KernelPredictor) -> bool:
     """Whether it is the forward pass of a Keras net, on a machine whose products in bfloat16 were measured."""
     measured = {one.dtype for one in prediction.ceilings.products if one.threads == prediction.threads}
-    return subject.servable.net is not None and not subject.training and "bfloat16" in measured
+    return functions.servable.net is not None and not functions.training and "bfloat16" in measured
 
 
-def _in_half(subject: Subject, batch: int, prediction: Prediction) -> Elsewhere | None:
+def _in_half(functions: ModelFunctions, batch: int, prediction: KernelPredictor) -> Elsewhere | None:
     """The kernels in bfloat16."""
-    half = forward_pass(subject.servable.variant("bfloat16"))
-    return _elsewhere(half, subject, batch, prediction, "bfloat16")
+    half = forward_pass(functions.servable.variant("bfloat16"))
+    return _elsewhere(half, functions, batch, prediction, "bfloat16")
 
 
 def _interventions(
-    subject: Subject,
+    functions: ModelFunctions,
     graph: Any,
     examined: Examined,
     batch: int,
-    prediction: Prediction,
+    prediction: KernelPredictor,
     time_limit: float,
-    tell: Watcher,
+    tell: StepListener,
 ) -> list[Intervention]:
     """What can be changed of any model: its calls, by a graph; its work, by the batch.
 
@@ -283,14 +335,14 @@ def _interventions(
         expected = calls["graph"].predicted / calls["eager"].seconds
         found.append(judged("a graph in place of eager calls", calls["eager"].bound, ratio, expected))
     other = batch // 2 if batch > 1 else 2
-    changed = _elsewhere(subject.function, subject, other, prediction, f"batch {other}")
+    changed = _elsewhere(functions.function, functions, other, prediction, f"batch {other}")
     stays = calls["graph"].between
     before, after = (examined.predicted(kernel_seconds(one.kernels)) for one in (examined, changed))
     expected = (stays + after) / (stays + before)
     ours, others = (
-        [tf.constant(array) for array in subject.servable.signature.random_inputs(size)] for size in (batch, other)
+        [tf.constant(array) for array in functions.servable.signature.random_inputs(size)] for size in (batch, other)
     )
-    again = tf.function(subject.function)  # so that the traces of the batches asked for can be counted
+    again = tf.function(functions.function)  # so that the traces of the batches asked for can be counted
     found.append(
         intervene(
             f"batch {other} in place of {batch}, as a graph", calls["graph"].bound,

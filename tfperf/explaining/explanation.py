@@ -9,11 +9,22 @@ from tfperf.hardware.kernels.roofline import Bound, Spent
 from tfperf.measure import Comparison, Doubt, Environment, Ratio
 from tfperf.measure.value import Count, Name, Text, Value
 
-__all__ = ["BIG", "NEAR", "CallTime", "Explained", "Explanation", "Intervention", "Layer", "Roof", "Technique", "Xla"]
+__all__ = [
+    "BIG",
+    "NEAR",
+    "CallTime",
+    "Explained",
+    "Explanation",
+    "Intervention",
+    "LayerTime",
+    "Roof",
+    "Technique",
+    "Xla",
+]
 
 FORMAT: Literal["tfperf explanation"] = "tfperf explanation"
-VERSION: Literal[3] = 3
-"""It rises with every change of the fields. 2: layers have what the roofline allows at best."""
+VERSION: Literal[4] = 4
+"""It rises with every change of the fields. 4: techniques have their batch size."""
 
 BIG = 0.05
 """Share of the kernels' time from which a layer is big."""
@@ -24,7 +35,7 @@ NEAR = 0.3
 Seconds = float
 
 
-class Layer(Value):
+class LayerTime(Value):
     """A layer: what its kernels compute and move, and how long they take."""
 
     name: Name
@@ -88,6 +99,7 @@ class Technique(Value):
     recipe: Name
     way: Name = Field(description="what it would be beside the others: 'graph', 'XLA', 'batch 64'")
     against: Name = Field(description="the way that it is compared with")
+    batch: int | None = Field(default=None, ge=1, description="another size of the batch; None: the same")
     words: Text
     before: Seconds = Field(gt=0, description="measured, for each example where the batch is another")
     predicted: Seconds = Field(gt=0)
@@ -130,7 +142,7 @@ class Explained(Value):
     bytes: Count = Field(description="as the graph is written, each tensor read and written once by each operation")
     calls: tuple[CallTime, ...] = Field(min_length=1)
     comparison: Comparison | None = Field(description="of the calls, side by side; None: there is one only")
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerTime, ...]
     tracing_cost: float = Field(description="how much longer a traced run takes, as a share")
     disturbance: float = Field(ge=1, description="times as long as at best the kernels took in a usual run")
     xla: Xla
@@ -143,7 +155,7 @@ class Explained(Value):
         return next((one for one in self.calls if one.way == way), None)
 
     @property
-    def big_layers(self) -> tuple[Layer, ...]:
+    def big_layers(self) -> tuple[LayerTime, ...]:
         """Those that take more than `BIG` of the kernels' time, the longest first."""
         whole = sum(layer.seconds for layer in self.layers)
         big = [layer for layer in self.layers if layer.seconds > BIG * whole]
@@ -167,7 +179,7 @@ class Explanation(Value):
     """What a model waits for, with its numbers. Immutable."""
 
     format: Literal["tfperf explanation"] = FORMAT
-    version: Literal[3] = VERSION
+    version: Literal[4] = VERSION
     model: Name
     opened_as: Text
     training: bool = Field(description="forward and backward, in place of forward alone")

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfperf.cores import usable_cores
 from tfperf.errors import HardwareError
 from tfperf.explaining.explanation import Explained, Roof
 from tfperf.hardware.ceilings import Ceilings
-from tfperf.hardware.ceilings.measuring import ceilings_of_this_machine, measure_ceilings
+from tfperf.hardware.ceilings.measuring import measure_ceilings
 from tfperf.hardware.kernels.times import KernelTimes
+from tfperf.hardware.machine import ceilings_of_this_machine
 from tfperf.measure import Doubt
+from tfperf.system import usable_cores
 
 __all__ = ["ceilings_for", "doubts_about", "roofs_of", "use_threads"]
 

@@ -12,7 +12,7 @@ import keras
 
 from tfperf.errors import ExportError, in_one_line
 from tfperf.exports.keras_file import read_keras_file
-from tfperf.exports.net_arguments import recording_first_calls
+from tfperf.exports.keras_nets import recording_first_calls
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.nets import NAMES, get_net
@@ -23,18 +23,26 @@ FORMS = f"a net ({', '.join(NAMES)}), file.py:callable, module:callable, a .kera
 """What a MODEL on the command line may be."""
 
 
-def open_model(model: str, *, signature: str | None = None, seed: int = 0) -> Servable:
+def open_model(
+    model: str | keras.Model, *, signature: str | None = None, seed: int = 0, example: Any = None
+) -> Servable:
     """The net that MODEL means.
 
     Args:
-        model: one of `FORMS`. A callable takes nothing and returns a `keras.Model`, or a pair of one and example inputs
-            for it, which subclasses need that it does not call itself.
+        model: a `keras.Model`, or one of `FORMS`. A callable takes nothing and returns a `keras.Model`, or a pair of
+            one and example inputs for it, which subclasses need that it does not call itself.
         signature: of a SavedModel; None: "serving_default".
         seed: of the weights of a net by name.
+        example: inputs that a `keras.Model` can be called with; needed only by one that knows none of its own.
 
     Raises:
         ExportError: there is no such model, it is not one, or its code fails; the message is one line.
+        TypeError: neither a string nor a Keras model.
     """
+    if isinstance(model, keras.Model):
+        return Servable.from_net(model, None if getattr(model, "inputs", None) else example)
+    if not isinstance(model, str):
+        raise TypeError(f"expected a keras.Model, or what names one. Received: {type(model).__name__}")
     path = Path(model)
     is_name = model in NAMES  # a folder of that name beside it is ./mlp
     if signature is not None and (is_name or not path.is_dir()):

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from tfperf.errors import EngineError, ExportError, shortened
 from tfperf.exports.batch_norm import BatchNorms, Calls, calling, find_batch_norms, fold, fuse
-from tfperf.exports.freezing import with_constants
-from tfperf.exports.layer_policies import computing_in
-from tfperf.exports.net_arguments import arguments_from, specs_of_call
+from tfperf.exports.graphs import with_constants
+from tfperf.exports.keras_nets import arguments_from, computing_in, specs_of_call
 from tfperf.exports.signature import SIGNATURE_NAME, Signature, TensorForm, flat_arrays
 
 __all__ = ["Servable", "file_name"]
@@ -234,11 +233,7 @@ class Servable:
 
         The last one is filled up with the first rows.
         """
-        batched = [form.shape[:1] == (None,) for form in self.signature.inputs]
-        examples = min((len(array) for array, cut in zip(arrays, batched, strict=True) if cut), default=1)
-        for start in range(0, examples, size):
-            rows = np.arange(start, start + size) % examples
-            yield self.named([array[rows] if cut else array for array, cut in zip(arrays, batched, strict=True)])
+        return map(self.named, self.signature.batches(arrays, size))
 
     def reference(self, arrays: Sequence[NDArray[Any]]) -> tuple[NDArray[Any], ...]:
         """What it answers in float32, run eagerly (a SavedModel: as its graph), in the order of the signature.

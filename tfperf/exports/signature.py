@@ -1,6 +1,6 @@
 """What a net takes and gives: named tensors, in one order, whatever nest of them its Python call takes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,14 @@ class TensorForm(Value):
         sizes = ", ".join("any" if size is None else str(size) for size in self.shape)
         return f"{self.name} ({sizes}) {self.dtype}"
 
+    @property
+    def batched(self) -> bool:
+        """Whether it has a batch of any size in front."""
+        return self.shape[:1] == (None,)
+
     def with_batch(self, batch: int | None) -> tuple[int | None, ...]:
         """Its shape, with a batch in front that is open replaced by another."""
-        return (batch, *self.shape[1:]) if self.shape[:1] == (None,) else self.shape
+        return (batch, *self.shape[1:]) if self.batched else self.shape
 
     def takes(self, array: NDArray[Any]) -> bool:
         """Whether the array has this type and a shape that fits."""
@@ -58,8 +63,7 @@ class Signature(Value):
             array = np.asarray(given)
             if not form.takes(array):
                 raise ValueError(f"expected the input {form}. Received: an array {array.shape} of {array.dtype}")
-        batched = [array for array, form in zip(arrays, self.inputs, strict=True) if form.shape[:1] == (None,)]
-        batches = {np.shape(array)[0] for array in batched}
+        batches = {np.shape(array)[0] for array, form in zip(arrays, self.inputs, strict=True) if form.batched}
         if len(batches) > 1:
             raise ValueError(f"expected inputs of one batch size. Received: batches of {sorted(batches)}")
 
@@ -67,11 +71,38 @@ class Signature(Value):
         self, batch: int, given: Sequence[NDArray[Any]] | None = None, seed: int = 0
     ) -> tuple[NDArray[Any], ...]:
         """Inputs of one batch size: those given, cut or repeated in front, or random ones."""
-        if given is None:
-            return self.random_inputs(batch, seed)
-        batched = [form.shape[:1] == (None,) for form in self.inputs]
-        rows = [np.arange(batch) % len(array) if cut else ... for array, cut in zip(given, batched, strict=True)]
-        return tuple(array[row] for array, row in zip(given, rows, strict=True))
+        return self.random_inputs(batch, seed) if given is None else self.rows(given, range(batch))
+
+    def rows(self, arrays: Sequence[NDArray[Any]], wanted: range) -> tuple[NDArray[Any], ...]:
+        """These rows of inputs, beyond the last one the first ones again; inputs without a batch are as they were."""
+        return tuple(
+            np.ascontiguousarray(array[np.arange(wanted.start, wanted.stop) % len(array)]) if form.batched else array
+            for form, array in zip(self.inputs, arrays, strict=True)
+        )
+
+    def batches(self, arrays: Sequence[NDArray[Any]], size: int) -> Iterator[tuple[NDArray[Any], ...]]:
+        """All rows of inputs in batches of one size; the last one is filled up with the first rows."""
+        for start in range(0, self._number_of_rows(arrays), size):
+            yield self.rows(arrays, range(start, start + size))
+
+    def in_batches(
+        self, call: Callable[..., Sequence[NDArray[Any]]], arrays: Sequence[NDArray[Any]], size: int
+    ) -> tuple[NDArray[Any], ...]:
+        """The answers to all rows, a batch at a time: outputs with a batch in front joined, others stacked.
+
+        Args:
+            call: from one array for each input, (size, ...), to one for each output.
+            arrays: one for each input, (rows, ...). Answers to rows that fill up the last batch are dropped.
+        """
+        answers = [call(*batch) for batch in self.batches(arrays, size)]
+        return tuple(
+            np.concatenate(parts)[: self._number_of_rows(arrays)] if form.batched else np.stack(parts)
+            for form, parts in zip(self.outputs, zip(*answers, strict=True), strict=True)
+        )
+
+    def _number_of_rows(self, arrays: Sequence[NDArray[Any]]) -> int:
+        """How many examples the inputs with a batch in front have; 1 where none has a batch."""
+        return max((len(array) for form, array in zip(self.inputs, arrays, strict=True) if form.batched), default=1)
 
     def random_inputs(self, batch: int, seed: int = 0) -> tuple[NDArray[Any], ...]:
         """Inputs to measure with: floats from a normal distribution, integers 0 and 1, which every embedding knows.

@@ -13,8 +13,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfperf.errors import ExportError, shortened
+from tfperf.exports.graphs import read_meta_graph, tensors_of
 from tfperf.exports.manifest import EXTRA, MANIFEST, REFERENCE, Manifest, digests_of, fingerprint
-from tfperf.exports.meta_graph import read_meta_graph, tensors_of
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.exports.warm_up import write_requests

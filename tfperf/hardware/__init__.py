@@ -4,13 +4,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfperf.cores import usable_cores
     from tfperf.hardware.ceilings.disk import file_on_disk
     from tfperf.hardware.ceilings.loopback import measure_loopback
     from tfperf.hardware.counting import Work, graph_work, hlo_work, program_of
     from tfperf.hardware.kernels.traced import Traced
     from tfperf.hardware.ladder import RandomReads, check_numba, measure_ladder
-    from tfperf.hardware.matrix_units import MatrixUnit, matrix_unit
+    from tfperf.hardware.processor import MatrixUnit, matrix_unit
+    from tfperf.system import usable_cores
 
 __all__ = [
     "MatrixUnit",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "MatrixUnit": "hardware.matrix_units",
+    "MatrixUnit": "hardware.processor",
     "RandomReads": "hardware.ladder",
     "Traced": "hardware.kernels.traced",
     "Work": "hardware.counting",
@@ -37,11 +37,11 @@ _HOMES = {
     "file_on_disk": "hardware.ceilings.disk",
     "graph_work": "hardware.counting",
     "hlo_work": "hardware.counting",
-    "matrix_unit": "hardware.matrix_units",
+    "matrix_unit": "hardware.processor",
     "measure_ladder": "hardware.ladder",
     "measure_loopback": "hardware.ceilings.loopback",
     "program_of": "hardware.counting",
-    "usable_cores": "cores",
+    "usable_cores": "system",
 }
 
 

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
@@ -14,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tfperf.cores import usable_cores
 from tfperf.errors import HardwareError
-from tfperf.hardware.caches import Cache, data_caches
-from tfperf.hardware.keeping import keeping
-from tfperf.hardware.repeating import Repeats, Sample, Work, doubts_about, in_turns, on_change
+from tfperf.hardware.processor import Cache, data_caches
+from tfperf.hardware.repeating import Repeats, Sample, TimedTask, doubts_about, in_turns, on_change
 from tfperf.measure import Doubt, Environment
 from tfperf.measure.value import Value
+from tfperf.system import usable_cores
 
 __all__ = [
     "Access",
@@ -29,7 +27,6 @@ __all__ = [
     "Sharing",
     "chain_of",
     "check_numba",
-    "ladder_of_this_machine",
     "measure_ladder",
 ]
 
@@ -129,14 +126,14 @@ def measure_ladder(quick: bool = False, on_step: Callable[[str], None] = lambda 
     while sizes[-1] < LARGEST:
         sizes.append(sizes[-1] * (4 if quick else 2))
     seconds = 0.03 if quick else 0.06
-    works = [
-        Work("float32, one by one", functools.partial(_scaling, loops.SCALAR)),
-        Work("float32, in vectors", functools.partial(_scaling, loops.VECTOR)),
+    tasks = [
+        TimedTask("float32, one by one", functools.partial(_scaling, loops.SCALAR)),
+        TimedTask("float32, in vectors", functools.partial(_scaling, loops.VECTOR)),
     ]
-    works += [Work(_name("random", size), functools.partial(_chasing, loops.chase, size)) for size in sizes]
-    works += [Work(_name("burst", size), functools.partial(_reading, loops.total, size)) for size in sizes]
+    tasks += [TimedTask(_name("random", size), functools.partial(_chasing, loops.chase, size)) for size in sizes]
+    tasks += [TimedTask(_name("burst", size), functools.partial(_reading, loops.total, size)) for size in sizes]
     tell = on_change(on_step, lambda name: f"latency ladder: {name.partition(',')[0]}")
-    repeats = in_turns(works, seconds, time_limit=TIME_LIMIT, on_turn=tell)
+    repeats = in_turns(tasks, seconds, time_limit=TIME_LIMIT, on_turn=tell)
     found = {one.name: one.seconds for one in repeats}
     on_step("latency ladder: two threads on one line")
     counting: dict[Literal["plain", "atomic"], Any] = {}
@@ -169,31 +166,6 @@ def measure_ladder(quick: bool = False, on_step: Callable[[str], None] = lambda 
         vector_seconds=found["float32, in vectors"],
         doubts=doubts_about([*repeats, *shared.values()]),
     )
-
-
-def ladder_of_this_machine(
-    cache: Path | None = None,
-    fresh: bool = False,
-    quick: bool = False,
-    progress: Callable[[str], None] = lambda _: None,
-) -> Ladder:
-    """The one that was kept from an earlier measurement on this machine with these versions; else measured now.
-
-    Args:
-        cache: folder in which it is kept; None: tfperf's own.
-        fresh: measure it in any case.
-        quick: fewer working sets and samples will do; a thorough one that is kept does as well.
-        progress: is told what is being measured.
-
-    Raises:
-        HardwareError: Numba is missing.
-    """
-    thorough = keeping(cache, "ladder", Ladder)
-    if not quick:
-        return thorough.get(lambda: measure_ladder(on_step=progress), fresh)
-    if not fresh and (kept := thorough.kept()):
-        return kept
-    return keeping(cache, "ladder-quick", Ladder).get(lambda: measure_ladder(True, progress), fresh)
 
 
 class RandomReads:

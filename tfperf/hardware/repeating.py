@@ -7,16 +7,16 @@ from typing import NamedTuple
 from tfperf.measure import Doubt
 from tfperf.measure.clock import Clock, wall_clock
 
-__all__ = ["Repeats", "Sample", "Work", "best_decile", "doubts_about", "in_turns", "on_change"]
+__all__ = ["Repeats", "Sample", "TimedTask", "best_decile", "doubts_about", "in_turns", "on_change"]
 
 AGREEMENT = 0.05
 """Share by which the two best passes may differ."""
 
 PASSES = 2
-"""Over all work, one after the other, so that a disturbance of some seconds falls on one of them only."""
+"""Passes over all tasks, one after the other, so that a disturbance of some seconds falls on one of them only."""
 
 MOST_PASSES = 6
-"""Over work whose passes do not agree."""
+"""Over tasks whose passes do not agree."""
 
 FEWEST_SAMPLES = 5
 
@@ -24,7 +24,7 @@ Sample = Callable[[], float]
 """Does the work for some milliseconds; returns the seconds of one operation."""
 
 
-class Work(NamedTuple):
+class TimedTask(NamedTuple):
     """Something to be timed."""
 
     name: str
@@ -33,7 +33,7 @@ class Work(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """What the passes over some work found."""
+    """What the passes over a task found."""
 
     name: str
     passes: tuple[float, ...]
@@ -57,30 +57,30 @@ class Repeats(NamedTuple):
 
 
 def in_turns(
-    works: Sequence[Work],
+    tasks: Sequence[TimedTask],
     seconds: float,
     *,
     time_limit: float = math.inf,
     clock: Clock = wall_clock,
     on_turn: Callable[[str], None] = lambda _: None,
 ) -> list[Repeats]:
-    """Time all works twice, in turns; those whose passes differ by more than 5 % again, up to six times in all.
+    """Time all tasks twice, in turns; those whose passes differ by more than 5 % again, up to six times in all.
 
     Args:
-        works: those that matter most first, as they are where the time limit leaves some out.
-        seconds: of sampling, for each work in each pass; five samples are taken even if they last longer.
-        time_limit: seconds after which no work is taken up a third time.
-        on_turn: is told the name of each work that is taken up.
+        tasks: those that matter most first, as they are where the time limit leaves some out.
+        seconds: of sampling, for each task in each pass; five samples are taken even if they last longer.
+        time_limit: seconds after which no task is taken up a third time.
+        on_turn: is told the name of each task that is taken up.
     """
-    passes: dict[str, list[float]] = {work.name: [] for work in works}
+    passes: dict[str, list[float]] = {task.name: [] for task in tasks}
     until = clock() + time_limit
     for turn in range(MOST_PASSES):
-        for work in works:
-            found = passes[work.name]
-            if turn >= PASSES and (clock() > until or Repeats(work.name, tuple(found)).agree):
+        for task in tasks:
+            found = passes[task.name]
+            if turn >= PASSES and (clock() > until or Repeats(task.name, tuple(found)).agree):
                 continue
-            on_turn(work.name)
-            found.append(best_decile(_samples(work.prepare(), seconds, clock)))
+            on_turn(task.name)
+            found.append(best_decile(_samples(task.prepare(), seconds, clock)))
     return [Repeats(name, tuple(found)) for name, found in passes.items()]
 
 

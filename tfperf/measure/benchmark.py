@@ -4,8 +4,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from tfperf.measure.clock import Clock, Synchronizer, wall_clock
-from tfperf.measure.devices import wait_for_devices
+from tfperf.measure.clock import Clock, Synchronizer, wait_for_devices, wall_clock
 from tfperf.measure.measurement import Measurement
 from tfperf.measure.sampling import MIN_SAMPLES, PRECISION, TIME_LIMIT, Progress, measure
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import psutil
 from pydantic import Field
 
-from tfperf.cores import usable_cores
-from tfperf.measure.devices import accelerator_names
+from tfperf.measure.clock import loaded_tensorflow
 from tfperf.measure.value import Count, Name, Text, Value
 from tfperf.measure.words import escape_unprintable
 from tfperf.processes import run
+from tfperf.system import usable_cores
 
-__all__ = ["Conditions", "Environment", "Watch"]
+__all__ = ["Conditions", "Environment", "Watch", "accelerator_names"]
 
 PACKAGES = (
     "tfperf",
@@ -155,6 +155,16 @@ class Watch:
             busy_elsewhere_share=min(1.0, others * share),
             seconds=time.monotonic() - self._start,
         )
+
+
+def accelerator_names() -> tuple[str, ...]:
+    """The GPUs and other accelerators that this process sees, by their makers' names; empty without TensorFlow."""
+    tensorflow = loaded_tensorflow()
+    if tensorflow is None:
+        return ()
+    devices = [device for device in tensorflow.config.list_physical_devices() if device.device_type != "CPU"]
+    details = tensorflow.config.experimental.get_device_details
+    return tuple(str(details(device).get("device_name", device.name)) for device in devices)
 
 
 def _own_cpu_seconds() -> float:

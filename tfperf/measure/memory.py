@@ -1,20 +1,30 @@
-"""The most memory a piece of work took."""
+"""The most memory that a piece of work took, and how much a process may take."""
 
+import contextlib
 import resource
-import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 from pydantic import Field
 
-from tfperf.measure.devices import peak_device_memory, reset_peak_device_memory
+from tfperf.measure.clock import loaded_tensorflow
 from tfperf.measure.value import Count, Value
 
-__all__ = ["MemoryPeak", "PeakMemory", "available_memory", "usable_memory"]
+__all__ = [
+    "MemoryLimit",
+    "MemoryPeak",
+    "PeakMemory",
+    "available_memory",
+    "memory_limits",
+    "peak_device_memory",
+    "reset_peak_device_memory",
+    "usable_memory",
+]
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
-_GROUP = Path("/sys/fs/cgroup")
+_GROUPS, _MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 class MemoryPeak(Value):
@@ -24,6 +34,19 @@ class MemoryPeak(Value):
     resident_before: Count = Field(description="resident memory before the work began")
     device: Count | None = Field(description="most memory on any one GPU; None where there is no GPU")
     of_whole_process: bool = Field(description="the peak may date from before the work: the system could not reset it")
+
+
+class MemoryLimit(NamedTuple):
+    """What a control group lets its processes use together, in bytes."""
+
+    most: int
+    used: int
+    """Without files that the kernel drops where memory is needed."""
+
+    @property
+    def left(self) -> int:
+        """What is left; under 0 where they use more."""
+        return self.most - self.used
 
 
 class PeakMemory:
@@ -62,24 +85,66 @@ def _high_water_mark() -> int:
 
 def _process_peak() -> int:
     """Most resident memory in the life of the process, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def reset_peak_device_memory() -> None:
+    """Let the peak memory of every GPU start from what is in use now."""
+    if tensorflow := loaded_tensorflow():
+        for device in tensorflow.config.list_logical_devices("GPU"):
+            tensorflow.config.experimental.reset_memory_stats(device.name)
+
+
+def peak_device_memory() -> int | None:
+    """Most bytes in use on any one GPU since the last reset; None where there is no GPU."""
+    tensorflow = loaded_tensorflow()
+    if tensorflow is None:
+        return None
+    gpus = tensorflow.config.list_logical_devices("GPU")
+    peaks = (tensorflow.config.experimental.get_memory_info(gpu.name)["peak"] for gpu in gpus)
+    return max((int(peak) for peak in peaks), default=None)
 
 
 def usable_memory() -> int:
-    """Bytes that this process and others may use together: the machine's, cut by the control group's limit."""
-    return min(int(psutil.virtual_memory().total), _group_bytes("memory.max"))
+    """Bytes that this process and others may use together: the machine's, cut by its control groups' limits."""
+    return min([int(psutil.virtual_memory().total), *(limit.most for limit in memory_limits())])
 
 
 def available_memory() -> int:
-    """Bytes that a new process can have now: what is free on the machine, and in the control group."""
-    in_group = _group_bytes("memory.max") - _group_bytes("memory.current", otherwise=0)
-    return max(0, min(int(psutil.virtual_memory().available), in_group))
+    """Bytes that a new process can have now: what is free on the machine, and in each of its control groups."""
+    return max(0, min([int(psutil.virtual_memory().available), *(limit.left for limit in memory_limits())]))
 
 
-def _group_bytes(name: str, otherwise: int = sys.maxsize) -> int:
-    """A figure of this process's control group; another where there is none, or no limit."""
+def memory_limits(groups: Path = _GROUPS, mount: Path = _MOUNT) -> list[MemoryLimit]:
+    """The limits that control groups put on this process's memory; the one that leaves least comes first.
+
+    Of version 2 and version 1 (cgroups(7)), with the groups above, up to the root that can be seen: in a container
+    that is the container's own group.
+    """
     try:
-        return int((_GROUP / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # "max"
-        return otherwise
+        lines = groups.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    limits = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            top, most, used = mount, "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            top, most, used = mount / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        group = top / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if not folder.is_relative_to(top):
+                break
+            with contextlib.suppress(OSError, ValueError):  # "max"; a folder of the host that no container sees
+                limit, in_use = (int((folder / file).read_text(encoding="utf-8")) for file in (most, used))
+                limits.append(MemoryLimit(limit, in_use - _reclaimable(folder)))
+    return sorted(limits, key=lambda limit: limit.left)
+
+
+def _reclaimable(group: Path) -> int:
+    """Bytes that count as used by a control group, but hold files that the kernel drops where memory is needed."""
+    fields = dict(line.split() for line in (group / "memory.stat").read_text(encoding="utf-8").splitlines())
+    return int(fields.get("total_inactive_file", fields.get("inactive_file", 0)))

@@ -10,7 +10,7 @@ from tfperf.measure.comparison import CONFIDENCE
 from tfperf.measure.results import Result
 from tfperf.measure.statistics import Interval
 
-__all__ = ["Change", "Outcome", "changes_between", "overall"]
+__all__ = ["RegressionVerdict", "TimeChange", "changes_between", "overall"]
 
 THRESHOLD = 0.02
 """A slowdown up to this share is not called a regression."""
@@ -23,15 +23,15 @@ It stands in for what is not known until a side has three runs of its own.
 """
 
 
-class Outcome(StrEnum):
-    """What became of one piece of work."""
+class RegressionVerdict(StrEnum):
+    """Whether one piece of work has become slower."""
 
     REGRESSION = "regression"
     NO_REGRESSION = "no regression"
     TOO_NOISY = "too noisy to say"
 
 
-class Change(NamedTuple):
+class TimeChange(NamedTuple):
     """One piece of work, before and after. The ratios are time after by time before: above 1 is slower."""
 
     name: str
@@ -42,15 +42,15 @@ class Change(NamedTuple):
     threshold: float
 
     @property
-    def outcome(self) -> Outcome:
+    def verdict(self) -> RegressionVerdict:
         """An alarm must hold in spite of what one run cannot see; an all-clear is what the files show."""
         limit = 1 + self.threshold
         if self.allowed.low > limit:
-            return Outcome.REGRESSION
-        return Outcome.NO_REGRESSION if self.seen.high <= limit else Outcome.TOO_NOISY
+            return RegressionVerdict.REGRESSION
+        return RegressionVerdict.NO_REGRESSION if self.seen.high <= limit else RegressionVerdict.TOO_NOISY
 
 
-def changes_between(before: Result, after: Result, threshold: float = THRESHOLD) -> list[Change]:
+def changes_between(before: Result, after: Result, threshold: float = THRESHOLD) -> list[TimeChange]:
     """The change of every measurement that both files have, by name.
 
     Several measurements of one name in a file are runs of the same work; with three or more on a side
@@ -73,15 +73,15 @@ def changes_between(before: Result, after: Result, threshold: float = THRESHOLD)
         after_runs, before_runs = [run.turns for run in new[name]], [run.turns for run in old[name]]
         seen = statistics.unpaired_ratio(after_runs, before_runs, CONFIDENCE)
         allowed = statistics.unpaired_ratio(after_runs, before_runs, CONFIDENCE, BETWEEN_RUNS)
-        changes.append(Change(name, seen, allowed, threshold))
+        changes.append(TimeChange(name, seen, allowed, threshold))
     return changes
 
 
-def overall(changes: list[Change]) -> Outcome:
-    """The worst outcome among them: one regression is a regression, and else one doubt is a doubt."""
-    gravest_first = (Outcome.REGRESSION, Outcome.TOO_NOISY, Outcome.NO_REGRESSION)
-    outcomes = {change.outcome for change in changes}
-    return next(outcome for outcome in gravest_first if outcome in outcomes)
+def overall(changes: list[TimeChange]) -> RegressionVerdict:
+    """The worst verdict among them: one regression is a regression, and else one doubt is a doubt."""
+    gravest_first = (RegressionVerdict.REGRESSION, RegressionVerdict.TOO_NOISY, RegressionVerdict.NO_REGRESSION)
+    verdicts = {change.verdict for change in changes}
+    return next(verdict for verdict in gravest_first if verdict in verdicts)
 
 
 def _names(runs: Iterable[str]) -> str:

@@ -10,8 +10,7 @@ import numpy as np
 
 from tfperf.errors import MeasurementError
 from tfperf.measure import statistics
-from tfperf.measure.clock import Clock, Synchronizer, read_cost, wall_clock
-from tfperf.measure.devices import device_synchronizer, wait_for_devices
+from tfperf.measure.clock import Clock, Synchronizer, device_synchronizer, read_cost, wait_for_devices, wall_clock
 from tfperf.measure.doubts import MOST_READ_COST, Evidence, doubts_about
 from tfperf.measure.environment import Conditions, Environment, Watch
 from tfperf.measure.measurement import CONFIDENCE, Measurement, Stop

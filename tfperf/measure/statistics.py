@@ -5,6 +5,7 @@ memory. So everything here rests on medians and ranks, and widens its intervals 
 samples resemble each other. All functions are pure: arrays of seconds in, plain numbers out.
 """
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -98,12 +99,14 @@ def paired_ratio(numerator: ArrayLike, denominator: ArrayLike, confidence: float
         raise ValueError(f"expected as many numerators as denominators. Received: {len(a)} and {len(b)}")
     logs = np.log(a) - np.log(b)
     n = len(logs)
-    rows, columns = np.triu_indices(n)
-    walsh = np.sort((logs[rows] + logs[columns]) / 2)
-    k = _signed_rank_critical_value(n, confidence)
-    low, high = (walsh[k], walsh[-1 - k]) if k is not None else (walsh[0], walsh[-1])
-    ends = (float(walsh[0]), float(walsh[-1]))
-    interval = _widened(float(np.median(walsh)), (float(low), float(high)), ends, logs)
+    averages = (
+        np.concatenate([logs[first] + logs[first:] for first in range(n)]) / 2
+    )  # Walsh's: of each two, and itself
+    k = _signed_rank_critical_value(n, confidence) or 0
+    ranks = np.partition(averages, (k, len(averages) - 1 - k))
+    low, high = ranks[k], ranks[-1 - k]
+    ends = (float(averages.min()), float(averages.max()))
+    interval = _widened(float(np.median(averages)), (float(low), float(high)), ends, logs)
     return Interval(*(math.exp(value) for value in interval))
 
 
@@ -286,10 +289,17 @@ def _widened(
 def _signed_rank_critical_value(n: int, confidence: float) -> int | None:
     """The rank k such that Walsh averages k and -1-k (from 0) bound the interval; None where n is too small."""
     tail = (1 - confidence) / 2
-    if n > EXACT_RANKS_LIMIT:
-        mean, deviation = n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
-        return math.floor(mean + float(special.ndtri(tail)) * deviation - 0.5)
-    # Each rank 1..n belongs to a positive or a negative difference with probability 1/2.
+    return _normal_rank(n, tail) if n > EXACT_RANKS_LIMIT else _exact_rank(n, tail)
+
+
+def _normal_rank(n: int, tail: float) -> int:
+    mean, deviation = n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+    return math.floor(mean + float(special.ndtri(tail)) * deviation - 0.5)
+
+
+@functools.cache
+def _exact_rank(n: int, tail: float) -> int | None:
+    """Each rank 1..n belongs to a positive or a negative difference with probability 1/2."""
     probabilities = np.ones(1)
     for rank in range(1, n + 1):
         without, with_rank = np.pad(probabilities, (0, rank)), np.pad(probabilities, (rank, 0))

@@ -3,48 +3,23 @@
 import importlib
 from typing import Any
 
-__all__ = [
-    "STRATEGIES",
-    "ChannelExchange",
-    "ChannelSplit",
-    "KeyValueStore",
-    "LocalCluster",
-    "Pipeline",
-    "Ring",
-    "RingMember",
-    "StageTask",
-    "Timeline",
-    "Trained",
-    "can_limit_links",
-    "find_devices",
-    "in_private_network",
-    "pipeline_bubble",
-    "pipeline_seconds",
-    "run_on_workers",
-    "train",
-]
-
-_HOMES = {
-    "can_limit_links": "limited_links",
-    "ChannelExchange": "splitting.channels",
-    "ChannelSplit": "splitting.channels",
-    "find_devices": "strategies.devices",
-    "in_private_network": "private_network",
-    "KeyValueStore": "key_value_store",
-    "LocalCluster": "cluster",
-    "Pipeline": "splitting.pipeline",
-    "pipeline_bubble": "splitting.timeline",
-    "pipeline_seconds": "splitting.timeline",
-    "Ring": "ring",
-    "RingMember": "ring",
-    "run_on_workers": "cluster",
-    "StageTask": "splitting.timeline",
-    "STRATEGIES": "strategies",
-    "Timeline": "splitting.timeline",
-    "train": "strategies",
-    "Trained": "strategies",
+_NAMES = {
+    "cluster": ("LocalCluster", "run_on_workers"),
+    "key_value_store": ("KeyValueStore",),
+    "limited_links": ("can_limit_links",),
+    "private_network": ("in_private_network",),
+    "ring": ("Ring", "RingMember"),
+    "splitting.channels": ("ChannelExchange", "ChannelSplit"),
+    "splitting.pipeline": ("Pipeline",),
+    "splitting.timeline": ("StageTask", "Timeline", "pipeline_bubble", "pipeline_seconds"),
+    "strategies": ("STRATEGIES", "Trained", "train"),
+    "strategies.replicas": ("find_devices",),
 }
-"""Public name -> the module here; loaded when asked for, and TensorFlow with it only where it is needed."""
+"""Module here -> its public names; loaded when one is asked for, and TensorFlow with it only where it is needed."""
+
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 from tfperf.errors import TfperfError
 from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent, no_collections
 from tfperf.parallel.limited_links import HOST, Traffic, join_by_links, server_address, traffic
-from tfperf.parallel.private_network import is_private, leave_network
+from tfperf.parallel.private_network import LOOPBACK, is_private, leave_network
 from tfperf.processes import WorkerProcesses
 from tfperf.processes.resting import IDLE_LIMIT
 from tfperf.processes.signals import handling
@@ -22,8 +22,6 @@ from tfperf.processes.signals import handling
 __all__ = ["LocalCluster", "run_on_workers"]
 
 T = TypeVar("T")
-
-LOOPBACK = "127.0.0.1"
 
 START_DEADLINE = 30.0
 """Seconds for servers to start once their processes have loaded TensorFlow, which has a deadline of its own."""

@@ -17,19 +17,22 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import psutil
 
-from tfperf.errors import TfperfError
+from tfperf.errors import TfperfError, in_one_line
 from tfperf.processes import ChildProcess
 from tfperf.processes.signals import handling
 
-__all__ = ["in_private_network", "is_private", "leave_network"]
+__all__ = ["LOOPBACK", "in_private_network", "is_private", "leave_network", "main"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+LOOPBACK = "127.0.0.1"
 
 PATIENCE = 120.0
 """Seconds that the process has to end by itself, and to end what it started, once it is interrupted."""
@@ -74,7 +77,7 @@ def in_private_network(function: Callable[P, T], *args: P.args, **kwargs: P.kwar
     ours, theirs = multiprocessing.Pipe()
     with ours, handling(signal.SIGTERM, signal.default_int_handler):
         with theirs:
-            command = [sys.executable, "-P", "-m", "tfperf.parallel.private_process", str(theirs.fileno())]
+            command = [sys.executable, "-P", "-m", "tfperf.parallel.private_network", str(theirs.fileno())]
             shared = {"stdin": None, "stdout": None, "stderr": None}
             process = ChildProcess(command, pass_fds=[theirs.fileno()], grace=GRACE, **shared)  # type: ignore[arg-type]
         with process:
@@ -110,3 +113,35 @@ def leave_network() -> None:
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1", encoding="utf-8")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+
+
+def main() -> None:
+    """Leave the network, call the function that the pipe's other end sends, and send its result.
+
+    `in_private_network` runs this in a process of its own: `python -m tfperf.parallel.private_network PIPE`.
+    """
+    pipe = int(sys.argv[1])
+    with contextlib.suppress(OSError):  # the function can ask whether it took effect
+        leave_network()  # first of all: NumPy starts threads when it is imported
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Connection(pipe) as connection, contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+        connection.send_bytes(_reply(connection.recv_bytes()))
+
+
+def _reply(message: bytes) -> bytes:
+    """Call what the message says; pickled: the words of a failure or "", and the result."""
+    import cloudpickle
+
+    name = "the function"
+    try:
+        sys.path[:], function, args, kwargs = cloudpickle.loads(message)
+        name = getattr(function, "__name__", name)
+        return pickle.dumps(("", function(*args, **kwargs)))
+    except TfperfError as error:
+        return pickle.dumps((str(error), None))
+    except Exception as error:
+        return pickle.dumps((f"{name} has failed in a process of its own: {in_one_line(error)}", None))
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfperf.errors import TfperfError, in_one_line
+from tfperf.parallel.private_network import LOOPBACK
+from tfperf.parallel.rank_names import name_rank
 from tfperf.processes import WorkerProcesses
 
 __all__ = ["Ring", "RingMember"]
@@ -23,8 +25,6 @@ T = TypeVar("T")
 
 Address = tuple[str, int]
 """A host and a port."""
-
-HERE = "127.0.0.1"
 
 DEADLINE = 30.0
 """Seconds for one call of `Ring.run`."""
@@ -76,7 +76,7 @@ class Ring:
         if bandwidth is not None and not 0 < bandwidth < 2**63:
             raise ValueError(f"expected a bandwidth above 0 and below 2**63 bytes/s. Received: {bandwidth}")
         self.size = size
-        self._workers = WorkerProcesses(size, deadline, [f"rank {rank}" for rank in range(size)])
+        self._workers = WorkerProcesses(size, deadline, [name_rank(rank) for rank in range(size)])
         self._patience, self._bandwidth = deadline * PATIENCE, bandwidth
 
     def __enter__(self) -> Self:
@@ -99,7 +99,7 @@ class Ring:
 
     def _hosts(self) -> Sequence[str]:
         """The address that each rank listens at."""
-        return [HERE] * self.size
+        return [LOOPBACK] * self.size
 
     def run(self, function: Callable[..., T], calls: Sequence[tuple[Any, ...]]) -> list[T]:
         """Call a function on all ranks at once, and wait for all.
@@ -123,7 +123,7 @@ class Ring:
         if failures:
             self._workers.__exit__(None, None, None)
             _, rank, words = min(failures)  # who has lost a neighbour has failed because of another rank
-            raise TfperfError(f"{function.__name__} has failed on rank {rank}: {words}")
+            raise TfperfError(f"{function.__name__} has failed on {name_rank(rank)}: {words}")
         return [one.output for one in outcomes]
 
 

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.connection import Connection, wait
@@ -218,7 +217,5 @@ def _work(pipe: Connection, parent: int) -> None:
 
 def _end_with_parent(parent: int) -> bool:
     """Have Linux kill this process, even while it stands still, when the thread that started it ends; False: it has."""
-    if sys.platform != "linux":
-        return True
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent

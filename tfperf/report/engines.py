@@ -7,28 +7,17 @@ from matplotlib.figure import Figure
 from rich.console import Group
 from rich.markup import escape
 
-from tfperf.measure import Doubt, Verdict
+from tfperf.engines.catalog import find_engine
+from tfperf.measure import Verdict
 from tfperf.measure.results import Fact, Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
-from tfperf.report.tables import bare_table, remarks, with_notes
+from tfperf.report.plots import PRECISION_COLOURS
+from tfperf.report.tables import bare_table, each_kind_once, remarks, with_notes
 from tfperf.trials.side_by_side import ANSWERS_ALIKE
 from tfperf.trials.survey import Survey
 from tfperf.trials.trial import Trial, median_seconds
 
 __all__ = ["answer", "cost_table", "failures_and_doubts", "speed_table", "survey_plots", "survey_result"]
-
-USUAL = ("eager", "graph", "saved_model", "predict")
-"""What a speed-up is told against: the first of these that ran, else the first engine."""
-
-
-_COLOURS = {
-    "float32": "#2a6f97",
-    "bfloat16": "#e07a1f",
-    "float16": "#8a5a9e",
-    "int8": "#3a8f5c",
-    "int8_static": "#b03a48",
-}
-
 
 def speed_table(survey: Survey) -> Group:
     """How fast: one row for each plan that ran."""
@@ -100,26 +89,18 @@ def _fastest_words(survey: Survey, rows: Sequence[Trial], among: str) -> str:
 
 def _doubts(survey: Survey) -> list[tuple[str, str]]:
     """Each kind of doubt once, with whom it concerns."""
-    kinds: dict[str, list[tuple[str, Doubt]]] = {}
-    for doubt in survey.comparison.doubts if survey.comparison else ():
-        kinds[doubt.name] = [("", doubt)]
-    for row in survey.ran:
-        for doubt in row.measurement.doubts if row.measurement else ():
-            kinds.setdefault(doubt.name, []).append((_label(row), doubt))
-    lines = []
+    told = [("", doubt) for doubt in survey.comparison.doubts] if survey.comparison else []
+    told += [(_label(row), doubt) for row in survey.ran if row.measurement for doubt in row.measurement.doubts]
+    lines = each_kind_once(told, everyone=len(survey.ran))
     if survey.ran and not survey.answers_vary:
-        lines.append(("all", f"{ANSWERS_ALIKE.words}: {ANSWERS_ALIKE.advice}"))
-    for kind, told in kinds.items():
-        names = [name for name, _ in told if name]
-        words = {doubt.words for _, doubt in told}
-        what = words.pop() if len(words) == 1 else kind.replace("_", " ")
-        lines.append(("all" if len(names) == len(survey.ran) else ", ".join(names), f"{what}: {told[0][1].advice}"))
+        lines.insert(0, ("all", f"{ANSWERS_ALIKE.words}: {ANSWERS_ALIKE.advice}"))
     return lines
 
 
 def _label(row: Trial) -> str:
     """Its plan without what the whole table has in common."""
-    return str(row.plan.model_copy(update={"threads": None, "batch": None})).replace(",", "")
+    plan = row.plan.model_copy(update={"threads": None, "batch": None})
+    return " ".join((plan.engine, *plan.settings))
 
 
 def survey_plots(figure: Figure, surveys: Sequence[Survey], title: str) -> None:
@@ -148,7 +129,7 @@ def _draw(axes: Axes, survey: Survey, title: str) -> None:
             place,
             xerr=[[estimate - low], [high - estimate]],
             fmt="o",
-            color=_COLOURS[row.plan.precision],
+            color=PRECISION_COLOURS[row.plan.precision],
             ecolor="black",
             capsize=4,
         )
@@ -192,8 +173,9 @@ def _facts(row: Trial) -> dict[str, Fact]:
 
 
 def _baseline(survey: Survey) -> Trial | None:
-    by_engine = {row.plan.engine: row for row in reversed(survey.ran) if row.plan.precision == "float32"}
-    return next((by_engine[name] for name in USUAL if name in by_engine), next(iter(survey.ran), None))
+    """What speed-ups are told against: the first in float32 by its engine's place, else the first that ran."""
+    exact = [row for row in survey.ran if row.plan.precision == "float32"]
+    return min(exact or survey.ran[:1], key=lambda row: find_engine(row.plan.engine).baseline_place, default=None)
 
 
 def _speed_up(survey: Survey, baseline: Trial | None, row: Trial) -> str:

@@ -9,13 +9,13 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from tfperf.errors import ResultFileError
-from tfperf.files import writing_whole
-from tfperf.hardware.caches import Cache
-from tfperf.hardware.ceilings import Ceilings, thread_words
+from tfperf.hardware.ceilings import Ceilings
 from tfperf.hardware.ladder import Ladder
+from tfperf.hardware.processor import Cache
 from tfperf.measure.words import format_bytes, format_seconds
+from tfperf.report.plots import SERIES, write_figure
 from tfperf.report.tables import bare_table, with_notes
+from tfperf.system import thread_words
 
 __all__ = [
     "arithmetic_table",
@@ -29,8 +29,6 @@ __all__ = [
 GIGA = 1e9
 
 NOISY = "~: too noisy here, no two passes agree within 5 %"
-
-COLOURS = ("#2a6f97", "#c2570c", "#2e7d4f", "#7b4d94", "#b03a48", "#8a6d00")
 
 
 def arithmetic_table(ceilings: Ceilings) -> Group:
@@ -119,12 +117,7 @@ def write_ceilings_plot(path: Path, ceilings: Ceilings, caches: Sequence[Cache])
     _draw_bandwidths(left, ceilings, caches)
     _draw_products(right, ceilings)
     figure.suptitle(f"Ceilings of this machine: {ceilings.environment.cpu}, {ceilings.device}".replace("$", "\\$"))
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with writing_whole(path) as file:
-            figure.savefig(file, format=path.suffix[1:])
-    except OSError as error:
-        raise ResultFileError(f"cannot write the plot {path}: {error.strerror or error}") from error
+    write_figure(path, figure, path.suffix[1:])
 
 
 def ladder_plot(axes: Axes, ladder: Ladder, marks: Mapping[str, float]) -> None:
@@ -173,7 +166,7 @@ def _draw_bandwidths(axes: Axes, ceilings: Ceilings, caches: Sequence[Cache]) ->
     styles = {"pointwise": "o-", "weights": "s--"}
     sizes = [one.working_set for one in ceilings.bandwidths]
     for kind, style in styles.items():
-        for count, colour in zip(ceilings.threads, COLOURS, strict=False):
+        for count, colour in zip(ceilings.threads, SERIES, strict=False):
             points = sorted(
                 (one.working_set, one.bytes_per_second / GIGA)
                 for one in ceilings.bandwidths
@@ -194,7 +187,7 @@ def _draw_products(axes: Axes, ceilings: Ceilings) -> None:
     """A group of bars for each type, a bar for each number of threads."""
     peaks, counts = _peaks(ceilings), ceilings.threads
     width = 0.8 / len(counts)
-    for number, (count, colour) in enumerate(zip(counts, COLOURS, strict=False)):
+    for number, (count, colour) in enumerate(zip(counts, SERIES, strict=False)):
         places = [group + (number - (len(counts) - 1) / 2) * width for group in range(len(peaks))]
         heights = [(rates[number][0] or 0.0) / GIGA for rates in peaks.values()]
         bars = axes.bar(places, heights, width * 0.9, color=colour, label=thread_words(count))

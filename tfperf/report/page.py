@@ -1,25 +1,22 @@
 """What a search found, as one HTML file that needs nothing else: no network, no script, no font of its own."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tfperf.errors import ResultFileError
-from tfperf.files import writing_whole
-from tfperf.measure.words import escape_unprintable
+from tfperf.measure.words import format_seconds, plain_ratio
 from tfperf.report import tuning_plots
-from tfperf.report.targets import check_target
+from tfperf.report.plots import DARK, LIGHT, PRINTED, check_target, write_target
+from tfperf.report.tables import environment_rows
 from tfperf.report.tuning import SUMMARY, answer, csv_text, markdown
 from tfperf.report.tuning_facts import Facts
 from tfperf.report.tuning_words import (
     asked_rows,
     commands,
-    environment_rows,
+    figures_of,
     merit_words,
-    row,
     speed_up_words,
     statuses_words,
     tolerance_words,
@@ -28,7 +25,7 @@ from tfperf.report.tuning_words import (
 from tfperf.search.outcome import Outcome
 from tfperf.trials.trial import Trial
 
-__all__ = ["Section", "check_report_path", "notebook_html", "page", "write_report"]
+__all__ = ["check_report_path", "notebook_html", "page", "write_report"]
 
 TEMPLATES = Environment(
     loader=PackageLoader("tfperf.report"),
@@ -38,16 +35,10 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 
+TEMPLATES.globals.update(LIGHT=LIGHT, DARK=DARK, PRINTED=PRINTED)
+
 LONG = 12
 """Trials above which their table is folded away until the reader asks for it."""
-
-
-class Section(NamedTuple):
-    """A part of the page that another room writes."""
-
-    title: str
-    body: Markup
-    """Elements of HTML or SVG that our own code made; a plain text is shown as text."""
 
 
 class Plot(NamedTuple):
@@ -58,21 +49,16 @@ class Plot(NamedTuple):
     caption: str
 
 
-def page(outcome: Outcome, sections: Sequence[Section] = ()) -> str:
-    """The report as one HTML document. The same outcome gives the same bytes.
-
-    Args:
-        sections: to show after tfperf's own pictures and before the list of trials.
-    """
+def page(outcome: Outcome) -> str:
+    """The report as one HTML document. The same outcome gives the same bytes."""
     facts = Facts(outcome)
     return TEMPLATES.get_template("page.html.j2").render(
         **_shared(facts),
         figures=_figures(facts),
         plots=_plots(facts),
-        front=[(row(facts, trial), _merits(facts, trial)) for trial in map(facts.trials.__getitem__, outcome.front)],
+        front=[(figures_of(facts, one), _merits(facts, one)) for one in (facts.trials[name] for name in outcome.front)],
         front_plot=Markup(tuning_plots.front_plot(facts) or ""),  # noqa: S704 - our own picture
-        sections=sections,
-        trials=[row(facts, trial) for trial in facts.best_first],
+        trials=[figures_of(facts, trial) for trial in facts.best_first],
         trials_words=statuses_words(outcome.trials) or "none",
         fold=len(outcome.trials) > LONG,
         doubts=facts.doubts,
@@ -94,7 +80,7 @@ def _shared(facts: Facts) -> dict[str, object]:
         "outcome": facts.outcome,
         "answer": answer(facts.outcome),
         "columns": SUMMARY,
-        "finalists": [row(facts, trial) for trial in facts.finalists],
+        "finalists": [figures_of(facts, trial) for trial in facts.finalists],
         "trust_words": trust_words(facts),
     }
 
@@ -103,11 +89,13 @@ def _figures(facts: Facts) -> list[tuple[str, str]]:
     """The winner's figures that are shown large: what it is, and how much."""
     if facts.best is None:
         return []
-    best, figures = row(facts, facts.best), []
+    best, figures = figures_of(facts, facts.best), []
     if facts.baseline and facts.baseline is not facts.best:
-        words = speed_up_words(facts, facts.baseline, facts.best)
-        figures.append((f"of {facts.default_name(facts.baseline)}", words.partition(" [")[0]))
-    figures += [("a call", best.latency.partition(" [")[0]), ("examples a second", best.rate)]
+        ratio = facts.side_by_side(facts.baseline, facts.best)
+        words = f"{plain_ratio(ratio.estimate)}x" if ratio else speed_up_words(facts, facts.baseline, facts.best)
+        figures.append((f"of {facts.default_name(facts.baseline)}", words))
+    seconds = facts.merit(facts.best, "latency")
+    figures += [("a call", format_seconds(seconds) if seconds else "-"), ("examples a second", best.rate)]
     figures += [("largest error", best.error), ("on disk", best.size)]
     return [(what, how_much) for what, how_much in figures if how_much != "-"]
 
@@ -158,7 +146,7 @@ def check_report_path(path: Path | str) -> None:
         ResultFileError: its ending is of no kind of report, or it cannot be written there.
     """
     path = Path(path)
-    check_target(path, "report", path.suffix in WRITERS, ", ".join(WRITERS))
+    check_target(path, "report", list(WRITERS))
 
 
 def write_report(path: Path | str, outcome: Outcome) -> None:
@@ -169,15 +157,4 @@ def write_report(path: Path | str, outcome: Outcome) -> None:
     """
     check_report_path(path)
     path = Path(path)
-    content = WRITERS[path.suffix](outcome).encode()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with writing_whole(path) as file:
-            file.write(content)
-    except (OSError, ValueError) as error:  # ValueError: a null character in the path
-        reason = getattr(error, "strerror", None) or error
-        raise ResultFileError(f"cannot write the report {_shown(path)}: {reason}") from error
-
-
-def _shown(path: Path) -> str:
-    return escape_unprintable(path)[:200]
+    write_target(path, "report", WRITERS[path.suffix](outcome).encode())

@@ -8,12 +8,12 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
-from tfperf.report.plots import save
+from tfperf.report.plots import MUTED, SERIES, save
 from tfperf.report.tables import bare_table
 
 __all__ = ["ScaleRow", "draw_scaling", "scale_table", "write_scale_plot"]
 
-COLOUR, IDEAL, PAYS = "#2a6f97", "#888888", "#c2570c"
+COLOUR, PAYS = SERIES[:2]
 
 
 class ScaleRow(NamedTuple):
@@ -57,7 +57,7 @@ def draw_scaling(figure: Figure, rows: Sequence[ScaleRow], knee: int, title: str
     """Draw throughput and efficiency against the number of workers."""
     workers = [row.workers for row in rows]
     left, right = figure.subplots(1, 2)
-    left.plot(workers, [row.alone * row.workers for row in rows], "--", color=IDEAL, label="every worker as one alone")
+    left.plot(workers, [row.alone * row.workers for row in rows], "--", color=MUTED, label="every worker as one alone")
     left.fill_between(workers, [row.low for row in rows], [row.high for row in rows], color=COLOUR, alpha=0.2)
     left.plot(workers, [row.likely for row in rows], "o-", color=COLOUR, label="likely, between low and high")
     left.set_yscale("log")

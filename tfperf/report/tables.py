@@ -9,7 +9,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from tfperf.measure import Comparison, Doubt, Environment, Measurement, Verdict
-from tfperf.measure.regression import Change, Outcome
+from tfperf.measure.regression import RegressionVerdict, TimeChange
 from tfperf.measure.results import Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds
 
@@ -19,6 +19,7 @@ __all__ = [
     "change_table",
     "comparison_table",
     "each_kind_once",
+    "environment_rows",
     "environment_table",
     "measurement_table",
     "remarks",
@@ -32,8 +33,8 @@ CORRECTION = "Correction of the source: "
 _COLOURS = {
     Verdict.FASTER: "green",
     Verdict.SLOWER: "red",
-    Outcome.NO_REGRESSION: "green",
-    Outcome.REGRESSION: "red",
+    RegressionVerdict.NO_REGRESSION: "green",
+    RegressionVerdict.REGRESSION: "red",
 }
 
 NAME_LETTERS = 20
@@ -71,11 +72,11 @@ def comparison_table(comparison: Comparison) -> Group:
     return with_notes(table, [f"first call: {first_calls}"], each_kind_once(doubts))
 
 
-def change_table(changes: Iterable[Change]) -> Table:
+def change_table(changes: Iterable[TimeChange]) -> Table:
     """One row for each piece of work that two result files have in common."""
     table = bare_table("", "after / before [99 %]", "verdict")
     for change in changes:
-        table.add_row(escape(change.name), format_ratio(change.seen), _coloured(change.outcome))
+        table.add_row(escape(change.name), format_ratio(change.seen), _coloured(change.verdict))
     return table
 
 
@@ -93,17 +94,20 @@ def environment_table(environment: Environment) -> Table:
     """The machine and the software, a row for each."""
     table = bare_table("", "")
     table.show_header = False
+    for name, value in environment_rows(environment):
+        table.add_row(escape(name), escape(value))
+    return table
+
+
+def environment_rows(environment: Environment) -> list[tuple[str, str]]:
+    """The machine and the software: a name and words for each part."""
     values = environment.model_dump(exclude={"packages", "variables"})
     values["cpu_features"] = " ".join(environment.cpu_features)
     values["accelerators"] = ", ".join(environment.accelerators) or "none seen"
     values["memory_bytes"] = format_bytes(environment.memory_bytes)
-    for name, value in values.items():
-        table.add_row(name.removesuffix("_bytes").replace("_", " "), "unknown" if value is None else escape(str(value)))
-    for name, version in environment.packages.items():
-        table.add_row(escape(name), escape(version))
-    for name, value in environment.variables.items():
-        table.add_row(escape(name), escape(value))
-    return table
+    machine = {name.removesuffix("_bytes").replace("_", " "): value for name, value in values.items()}
+    rows = {**machine, **environment.packages, **environment.variables}
+    return [(name, "unknown" if value is None else str(value)) for name, value in rows.items()]
 
 
 def bare_table(*headers: str) -> Table:
@@ -120,7 +124,7 @@ def _memory_words(measurement: Measurement) -> str:
     return grown if memory.device is None else f"{grown}, GPU {format_bytes(memory.device)}"
 
 
-def _coloured(verdict: Verdict | Outcome) -> str:
+def _coloured(verdict: Verdict | RegressionVerdict) -> str:
     colour = _COLOURS.get(verdict, "yellow")
     return f"[{colour}]{verdict}[/{colour}]"
 
@@ -197,10 +201,14 @@ def _texts(column: Column) -> list[str]:
     return [Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)]
 
 
-def each_kind_once(doubts: Sequence[tuple[str, Doubt]]) -> list[tuple[str, str]]:
+def each_kind_once(doubts: Sequence[tuple[str, Doubt]], everyone: int = 0) -> list[tuple[str, str]]:
     """Group doubts of one kind: (the names it concerns, its words with its advice).
 
     Words that differ only in their figures become the name of the kind, so that a line says one thing.
+
+    Args:
+        doubts: each with whom it concerns; "": all.
+        everyone: how many there are; what concerns as many, concerns "all". 0: they are named all the same.
     """
     kinds: dict[str, list[tuple[str, Doubt]]] = {}
     for name, doubt in doubts:
@@ -209,5 +217,7 @@ def each_kind_once(doubts: Sequence[tuple[str, Doubt]]) -> list[tuple[str, str]]
     for kind, found in kinds.items():
         words = {doubt.words for _, doubt in found}
         what = words.pop() if len(words) == 1 else kind.replace("_", " ")
-        lines.append((", ".join(name for name, _ in found if name), f"{what}: {found[0][1].advice}"))
+        names = [] if any(not name for name, _ in found) else [name for name, _ in found]
+        whom = "all" if everyone and len(names) == everyone else "; ".join(names)
+        lines.append((whom, f"{what}: {found[0][1].advice}"))
     return lines

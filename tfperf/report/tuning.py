@@ -10,17 +10,16 @@ from rich.markup import escape
 
 from tfperf.measure import Verdict
 from tfperf.measure.words import format_ratio
-from tfperf.report.tables import bare_table, with_notes
+from tfperf.report.tables import bare_table, environment_rows, with_notes
 from tfperf.report.tuning_facts import Facts
 from tfperf.report.tuning_words import (
-    Row,
+    TrialFigures,
     asked_rows,
     commands,
-    environment_rows,
     error_words,
+    figures_of,
     merit_words,
     percent_words,
-    row,
     speed_up_words,
     statuses_words,
     tolerance_words,
@@ -105,7 +104,7 @@ def summary_table(outcome: Outcome) -> Group:
     """The finalists and the defaults, best first; below them the doubts and what the error is."""
     facts, table = Facts(outcome), bare_table(*SUMMARY)
     for trial in facts.finalists:
-        table.add_row(*map(escape, _summary(row(facts, trial))))
+        table.add_row(*map(escape, _summary(figures_of(facts, trial))))
     notes = [trust_words(facts), tolerance_words(outcome)] if facts.finalists else []
     return with_notes(table, notes, facts.doubts, _less_important(outcome))
 
@@ -119,7 +118,7 @@ def trial_table(outcome: Outcome, limit: int | None = None) -> Group:
     facts, table = Facts(outcome), bare_table(*TRIALS)
     ran = [trial for trial in facts.best_first if trial.status is Status.RAN]
     for trial in ran[:limit]:
-        one = row(facts, trial)
+        one = figures_of(facts, trial)
         table.add_row(*map(escape, (one.label, one.latency, one.rate, one.error, one.size, one.memory)))
     others = [trial for trial in facts.best_first if trial.status is not Status.RAN]
     told = [trial for trial in others if limit is None or trial.status is not Status.NOT_TRIED]
@@ -136,7 +135,7 @@ def _less_important(outcome: Outcome) -> list[str]:
     return [column for column in ("examples/s", "memory", "disk", "error") if column not in objectives]
 
 
-def _summary(one: Row) -> tuple[str, ...]:
+def _summary(one: TrialFigures) -> tuple[str, ...]:
     return one.label, one.latency, one.rate, one.speed_up, one.error, one.size, one.memory, one.role
 
 
@@ -145,7 +144,10 @@ def markdown(outcome: Outcome) -> str:
     facts = Facts(outcome)
     parts = [f"# tfperf tune: {_plain(outcome.model)}", _plain(answer(outcome)), _plain(outcome.created)]
     if facts.finalists:
-        parts += ["## Finalists", _markdown_table(SUMMARY, [_summary(row(facts, trial)) for trial in facts.finalists])]
+        parts += [
+            "## Finalists",
+            _markdown_table(SUMMARY, [_summary(figures_of(facts, trial)) for trial in facts.finalists]),
+        ]
         parts += [_plain(trust_words(facts)), _plain(tolerance_words(outcome))]
     if facts.doubts:
         told = [_plain(f"{whom}: {what}" if whom else what) for whom, what in facts.doubts]
@@ -155,7 +157,7 @@ def markdown(outcome: Outcome) -> str:
         front = [facts.trials[name] for name in outcome.front]
         rows = [(facts.label(trial), *(merit_words(facts, trial, one) for one in objectives)) for trial in front]
         parts += ["## Pareto front", _markdown_table(("", *objectives), rows)]
-    trials = [row(facts, trial) for trial in facts.best_first]
+    trials = [figures_of(facts, trial) for trial in facts.best_first]
     cells = [(one.label, one.trial.status, one.latency, one.rate, one.error, one.trial.reason) for one in trials]
     parts += [
         "## Every trial",
@@ -194,7 +196,7 @@ def _csv_row(facts: Facts, trial: Trial) -> dict[str, object]:
     ratio = facts.side_by_side(against, trial) if against else None
     return {
         "name": trial.name,
-        "role": row(facts, trial).role,
+        "role": figures_of(facts, trial).role,
         "status": str(trial.status),
         "engine": plan.engine,
         "precision": plan.precision,

@@ -3,18 +3,19 @@
 import functools
 import itertools
 import math
-from collections.abc import Sequence
 
+from tfperf.engines.catalog import DEFAULTS
 from tfperf.errors import ResultFileError
-from tfperf.measure import Comparison, Doubt, Measurement, Ratio
+from tfperf.measure import Comparison, Measurement, Ratio
 from tfperf.measure.statistics import Interval
+from tfperf.report.tables import each_kind_once
 from tfperf.search.outcome import Outcome
 from tfperf.search.question import Objective
 from tfperf.trials.trial import Status, Trial
 
 __all__ = ["Facts"]
 
-USERS_NAMES = {"eager": "model(x)", "graph": "tf.function", "predict": "predict"}
+USERS_NAMES = {one.name: one.users_name for one in sorted(DEFAULTS, key=lambda engine: engine.baseline_place)}
 """Engine -> what its users call it. The first of these that ran is what the tables tell speed-ups against."""
 
 
@@ -38,18 +39,24 @@ class Facts:
 
     def label(self, trial: Trial) -> str:
         """The trial's plan, with its batch size only where there are several; a default as its users call it."""
-        words = str(trial.plan.model_copy(update={"batch": trial.batch if self._several_batches else None}))
-        engine = trial.plan.engine
-        yours = trial.name in self.outcome.defaults
-        return words.replace(engine, USERS_NAMES.get(engine, engine), 1) if yours else words
+        name = self._users_name(trial) if trial.name in self.outcome.defaults else trial.plan.engine
+        return ", ".join((name, *self._settings(trial)))
 
     def default_name(self, default: Trial) -> str:
         """What users call a default: model(x); with what tells it from another of the same engine: (batch 256)."""
-        users, *settings = self.label(default).split(", ")
-        labels = [self.label(self.trials[name]).split(", ") for name in self.outcome.defaults]
-        alike = [label for label in labels if label[0] == users]
-        different = [part for part in settings if not all(part in label for label in alike)]
+        users = self._users_name(default)
+        alike = [
+            trial for trial in map(self.trials.__getitem__, self.outcome.defaults) if self._users_name(trial) == users
+        ]
+        common = set.intersection(*(set(self._settings(trial)) for trial in (default, *alike)))
+        different = [words for words in self._settings(default) if words not in common]
         return f"{users} ({', '.join(different)})" if different else users
+
+    def _users_name(self, trial: Trial) -> str:
+        return USERS_NAMES.get(trial.plan.engine, trial.plan.engine)
+
+    def _settings(self, trial: Trial) -> tuple[str, ...]:
+        return trial.plan.model_copy(update={"batch": trial.batch if self._several_batches else None}).settings
 
     # ------------------------------------------------------------ who counts
 
@@ -130,6 +137,14 @@ class Facts:
         ours, theirs = self.merit(trial, "throughput"), self.merit(default, "throughput")
         return ours / theirs if ours and theirs else None
 
+    def only_apart(self, default: Trial, trial: Trial) -> bool:
+        """Whether the two were measured, but not in turns."""
+        return (
+            default is not trial
+            and self.side_by_side(default, trial) is None
+            and self.separate_looks(default, trial) is not None
+        )
+
     @functools.cached_property
     def doubts(self) -> list[tuple[str, str]]:
         """Whom it concerns ("": all), and the doubt with its advice: each kind once."""
@@ -138,10 +153,7 @@ class Facts:
         for trial in self.finalists:
             measurement = self.measurement(trial)
             told += [(self.label(trial), doubt) for doubt in (measurement.doubts if measurement else ())]
-        kinds: dict[str, list[tuple[str, Doubt]]] = {}
-        for name, doubt in told:
-            kinds.setdefault(doubt.name, []).append((name, doubt))
-        return [(_whom(named), _what(kind, [doubt for _, doubt in named])) for kind, named in kinds.items()]
+        return each_kind_once(told)
 
 
 def _check_whole(outcome: Outcome) -> None:
@@ -160,12 +172,3 @@ def _check_whole(outcome: Outcome) -> None:
 
 def _names(comparison: Comparison) -> list[str]:
     return [measurement.name for measurement in comparison.measurements]
-
-
-def _whom(named: Sequence[tuple[str, Doubt]]) -> str:
-    return "" if any(not name for name, _ in named) else "; ".join(name for name, _ in named)
-
-
-def _what(kind: str, told: Sequence[Doubt]) -> str:
-    words = {doubt.words for doubt in told}
-    return f"{words.pop() if len(words) == 1 else kind.replace('_', ' ')}: {told[0].advice}"

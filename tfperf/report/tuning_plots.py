@@ -9,10 +9,11 @@ from matplotlib.ticker import NullLocator
 
 from tfperf.engines.plan import PRECISIONS
 from tfperf.measure.words import format_bytes, format_ratio, format_seconds
-from tfperf.report.svg import (
+from tfperf.report.plots import (
     INK,
     LINE,
     MUTED,
+    PRECISION_COLOURS,
     SERIES,
     draw_key,
     name_axes,
@@ -171,13 +172,13 @@ def accuracy_plot(facts: Facts) -> str | None:
     some = [error for error in (*(error for _, error in points), limit) if error > 0] or [1e-7]
     floor = 10.0 ** (math.floor(math.log10(min(some))) - 1)  # where no error at all is drawn
     seen = [precision for precision in PRECISIONS if any(trial.plan.precision == precision for trial, _ in points)]
-    key = [(precision, SERIES[PRECISIONS.index(precision)], "") for precision in seen]
+    key = [(precision, PRECISION_COLOURS[precision], "") for precision in seen]
     objective: Objective = "throughput" if by_rate else "latency"
 
     def draw(figure: Figure) -> None:
         axes = panel_axes(figure, 170, len(key))
         for trial, error in points:
-            hue = SERIES[PRECISIONS.index(trial.plan.precision)]
+            hue = PRECISION_COLOURS[trial.plan.precision]
             place = facts.merit(trial, objective) or 0.0, max(error, floor)
             axes.plot(*place, "o", color=hue, markersize=5, alpha=0.8)
             if trial is facts.best:

@@ -3,41 +3,52 @@
 import math
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfperf.engines.catalog import ENGINES
-from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS
-from tfperf.measure import Environment
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
 from tfperf.report.tuning_facts import Facts
+from tfperf.search.options import OPTIONS
 from tfperf.search.outcome import FROM_PYTHON, INPUTS_FILE, MODEL_FROM_PYTHON, Outcome
-from tfperf.search.question import MEMORY_SHARE, TOLERANCE, TOLERANCE_WORDS, TRIAL_SECONDS, Objective
+from tfperf.search.question import MEMORY_SHARE, TOLERANCE_WORDS, Objective, Question
 from tfperf.trials.trial import Status, Trial
 
 __all__ = [
-    "Row",
+    "TrialFigures",
     "asked_rows",
     "commands",
-    "environment_rows",
     "error_words",
+    "figures_of",
     "merit_words",
     "percent_words",
-    "row",
     "speed_up_words",
     "statuses_words",
     "tolerance_words",
     "trust_words",
 ]
 
+ALWAYS_SAID = ("objectives", "batches", "threads")
+"""Fields of the question that the commands name, even if they are as usual."""
 
-class Row(NamedTuple):
+UNITS: dict[str, Callable[[float], str]] = {
+    "accuracy_drop": lambda share: f"{share * 100:g} %",
+    "latency_limit": format_seconds,
+    "memory_limit": format_bytes,
+    "trial_seconds": format_seconds,
+    "time_limit": format_seconds,
+}
+"""Field of the question -> its words; the others are plain numbers."""
+
+
+class TrialFigures(NamedTuple):
     """A trial's figures, in words; "-" where there is none."""
 
     label: str
     role: str
+    ran: bool
     latency: str
     rate: str
     speed_up: str
@@ -50,12 +61,13 @@ class Row(NamedTuple):
     trial: Trial
 
 
-def row(facts: Facts, trial: Trial) -> Row:
+def figures_of(facts: Facts, trial: Trial) -> TrialFigures:
     """A trial's figures in words."""
     interval, agreement, rate = facts.interval(trial), trial.agreement, facts.merit(trial, "throughput")
-    return Row(
+    return TrialFigures(
         label=facts.label(trial),
         role=_role(facts, trial),
+        ran=interval is not None,
         latency=format_interval(interval) if interval else "-",
         rate=f"{rate:,.0f}" if rate else "-",
         speed_up=speed_up_words(facts, facts.baseline, trial) if facts.baseline and interval else "-",
@@ -135,7 +147,7 @@ def trust_words(facts: Facts) -> str:
         words.append(f"Measured again, each in a fresh process: {again}.")
     elif facts.best is not None:
         words.append("Not confirmed: the best was not measured again in a fresh process.")
-    if any(row(facts, trial).speed_up.startswith("about") for trial in facts.finalists):
+    if any(facts.baseline and facts.only_apart(facts.baseline, trial) for trial in facts.finalists):
         words.append("'About' marks a speed-up of two that were measured separately, not side by side.")
     return " ".join(words)
 
@@ -169,15 +181,9 @@ def _search_command(outcome: Outcome) -> str:
             options[name] = ",".join(map(str, value)) or "none"
         else:
             options[name] = np.format_float_positional(value, trim="-") if isinstance(value, float) else str(value)
-    flags = {
-        "engines": "engine",
-        "precisions": "precision",
-        "transformations": "transform",
-        "trial_seconds": "trial-time",
-    }
     words = ["tfperf", "tune", outcome.opened_as]
     for name, value in options.items():
-        flag = f"--{flags.get(name, name.replace('_', '-'))}"
+        flag = f"--{OPTIONS[name].flag if name in OPTIONS else name}"
         if name == "same_top1":
             words.append(flag)
         else:
@@ -192,43 +198,22 @@ def _search_call(outcome: Outcome) -> str:
     for name, value in _asked(outcome).items():
         if name in ("inputs", "labels"):
             words.append(f"{name}={name}")
-        elif name in ("objective", "batch", "threads") and len(value) == 1:
-            words.append(f"{name}={value[0]!r}")
         else:
-            words.append(f"{name}={value!r}")
+            one = name in ("objectives", "batches", "threads") and len(value) == 1
+            words.append(f"{OPTIONS[name].argument if name in OPTIONS else name}={(value[0] if one else value)!r}")
     return f"{', '.join(words)})"
 
 
 def _asked(outcome: Outcome) -> dict[str, Any]:
-    """The arguments of `tfperf.tune` that were not left out, or are others than its defaults."""
-    asked = outcome.question
-    usual = {
-        "engines": tuple(engine.name for engine in ENGINES),
-        "precisions": PRECISIONS,
-        "transformations": TRANSFORMATIONS,
-        "tolerance": TOLERANCE,
-        "same_top1": False,
-        "memory_limit": int(MEMORY_SHARE * outcome.environment.memory_bytes),
-        "trial_seconds": TRIAL_SECONDS,
-        "seed": 0,
-    }
-    labelled = asked.accuracy_drop is not None  # and a file of an earlier tfperf does not say what with
+    """Fields of the question, and other arguments of `tfperf.tune`, that are others than what it takes by itself."""
+    limit = int(MEMORY_SHARE * outcome.environment.memory_bytes)
+    usual = {name: field.default for name, field in Question.model_fields.items() if name not in ALWAYS_SAID}
+    usual |= {"engines": tuple(engine.name for engine in ENGINES), "memory_limit": limit, "seed": 0}
+    labelled = outcome.question.accuracy_drop is not None  # and a file of an earlier tfperf does not say what with
     arguments = {
         "inputs": outcome.inputs or (INPUTS_FILE if labelled else None),
-        "objective": asked.objectives,
-        "batch": asked.batches,
-        "threads": asked.threads,
-        "engines": asked.engines,
-        "precisions": asked.precisions,
-        "transformations": asked.transformations,
-        "tolerance": asked.tolerance,
-        "same_top1": asked.same_top1,
         "labels": outcome.labels or ("LABELS.npz" if labelled else None),
-        "accuracy_drop": asked.accuracy_drop,
-        "latency_limit": asked.latency_limit,
-        "memory_limit": asked.memory_limit,
-        "trial_seconds": asked.trial_seconds,
-        "time_limit": asked.time_limit,
+        **dict(outcome.question),
         "signature": outcome.signature,
         "seed": outcome.seed,
     }
@@ -237,22 +222,13 @@ def _asked(outcome: Outcome) -> dict[str, Any]:
 
 def asked_rows(outcome: Outcome) -> list[tuple[str, str]]:
     """What was searched for and among what, and how it went: a name and words for each part."""
-    asked = outcome.question
     rows = {
         "model": outcome.opened_as,
         **({"signature": outcome.signature} if outcome.signature else {}),
         "inputs": outcome.inputs or "random",
         **({"labels": outcome.labels} if outcome.labels else {}),
         "seed": str(outcome.seed),
-        "objectives": ", ".join(asked.objectives),
-        "batches": ", ".join(map(str, asked.batches)),
-        "threads": ", ".join(map(str, asked.threads)),
-        "engines": ", ".join(asked.engines),
-        "precisions": ", ".join(asked.precisions),
-        "transformations": ", ".join(asked.transformations).replace("_", " ") or "none",
-        "latency limit": format_seconds(asked.latency_limit) if asked.latency_limit else "none",
-        "memory limit": format_bytes(asked.memory_limit),
-        "time limit": format_seconds(asked.time_limit) if asked.time_limit else "none",
+        **{name.replace("_", " "): _value_words(name, value) for name, value in outcome.question},
         "searched for": format_seconds(outcome.seconds),
         "ended": outcome.ended,
         "trials": statuses_words(outcome.trials) or "none",
@@ -260,12 +236,13 @@ def asked_rows(outcome: Outcome) -> list[tuple[str, str]]:
     return list(rows.items())
 
 
-def environment_rows(environment: Environment) -> list[tuple[str, str]]:
-    """The machine and the software: a name and words for each part."""
-    values = environment.model_dump(exclude={"packages", "variables"})
-    values["cpu_features"] = " ".join(environment.cpu_features)
-    values["accelerators"] = ", ".join(environment.accelerators) or "none seen"
-    values["memory_bytes"] = format_bytes(environment.memory_bytes)
-    machine = {name.removesuffix("_bytes").replace("_", " "): value for name, value in values.items()}
-    rows = {**machine, **environment.packages, **environment.variables}
-    return [(name, "unknown" if value is None else str(value)) for name, value in rows.items()]
+def _value_words(name: str, value: Any) -> str:
+    """What was asked in a field of the question."""
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        words = ", ".join(map(str, value))
+        return words.replace("_", " ") if name == "transformations" else words
+    return UNITS.get(name, "{:g}".format)(value)

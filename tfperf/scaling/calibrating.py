@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tfperf.parallel.ring import Ring, RingMember
 from tfperf.processes import WorkerProcesses
-from tfperf.scaling.batch_times import BatchTimes
 from tfperf.scaling.links import Link, LinkFit, fit_link, sweep
+from tfperf.scaling.workload import BatchTimes
 
 __all__ = ["StepTimes", "mean_gradient", "measure_batch_times", "measure_link", "measure_step", "ring_link"]
 
@@ -70,8 +70,8 @@ def measure_link(ranks: int = 2, sizes: Sequence[int] = SIZES, repeats: int = RE
     Raises:
         TfperfError: a process does not come, or ends.
     """
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []  # elsewhere none can be chosen
-    shares = [cores[ring::rings] or cores[ring % max(1, len(cores)) :][:1] for ring in range(rings)]
+    cores = sorted(os.sched_getaffinity(0))
+    shares = [cores[ring::rings] or [cores[ring % len(cores)]] for ring in range(rings)]
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(rings) as threads:
         running = [stack.enter_context(Ring(ranks, deadline=DEADLINE)) for _ in shares]
         begin = time.monotonic() + LEAD
@@ -87,7 +87,7 @@ def _sweep(
     member: RingMember, sizes: Sequence[int], repeats: int, cores: Sequence[int], begin: float
 ) -> NDArray[np.float64]:
     """Seconds of allreduces on one rank, on these cores, from that second on; shape (repeats, sizes)."""
-    for thread in Path("/proc/self/task").iterdir() if cores else ():
+    for thread in Path("/proc/self/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
     arrays, number = {size: np.ones(size // 4, np.float32) for size in sizes}, np.zeros(member.size, np.float32)
     time.sleep(max(0.0, begin - time.monotonic()))

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tfperf.scaling.batch_times import BatchTimes
 from tfperf.scaling.constants import Range
 from tfperf.scaling.links import Link
 from tfperf.scaling.step import Cluster, Exchange, Prediction, predict_step
-from tfperf.scaling.workload import Workload
+from tfperf.scaling.workload import BatchTimes, Workload
 
 __all__ = ["Outlook", "Remedy", "outlook"]
 

@@ -1,13 +1,17 @@
-"""An outlook in rows and sentences."""
+"""An outlook in rows, in sentences, and as a file."""
 
+from typing import Literal
+
+from tfperf.measure import Environment
+from tfperf.measure.value import Text, Value
 from tfperf.report.scaling import ScaleRow
-from tfperf.scaling.accuracy import CRITICAL_BATCH, seconds_to_accuracy
-from tfperf.scaling.batch_times import BatchTimes
 from tfperf.scaling.constants import Range
+from tfperf.scaling.critical_batch import CRITICAL_BATCH, seconds_to_accuracy
 from tfperf.scaling.forecast import Outlook
 from tfperf.scaling.step import predict_step
+from tfperf.scaling.workload import BatchTimes
 
-__all__ = ["assumptions", "rows", "verdicts"]
+__all__ = ["Row", "ScaleRecord", "assumptions", "record", "rows", "verdicts"]
 
 MOST_REMEDIES = 4
 
@@ -117,4 +121,72 @@ def _accuracy_words(view: Outlook) -> str:
         f"{most.workers * view.workload.batch:,} in all: {low:.1f} to {high:.1f} times sooner than with "
         f"one, for critical batches of {CRITICAL_BATCH.slow:,.0f} to {CRITICAL_BATCH.fast:,.0f}; nobody can "
         "tell that from the net alone."
+    )
+
+
+class Row(Value):
+    """One number of workers; low, likely and high where three figures stand together."""
+
+    workers: int
+    examples_per_second: Range
+    efficiency: Range
+    step_seconds: float
+    compute_seconds: float
+    communication_seconds: float
+    exposed_seconds: float
+    algorithm: Text
+    bottleneck: Text
+
+
+class Change(Value):
+    """Something to change, and the throughput after it as a multiple of that before."""
+
+    words: Text
+    gain: float
+
+
+class ScaleRecord(Value):
+    """The prediction for each number of workers, with what it rests on. Immutable."""
+
+    format: Literal["tfperf scale"] = "tfperf scale"
+    version: Literal[1] = 1
+    model: Text
+    batch: int
+    gradient_bytes: int
+    one_worker_seconds: float
+    calibrated: bool
+    assumed: tuple[Text, ...]
+    rows: tuple[Row, ...]
+    knee: int
+    changes: tuple[Change, ...]
+    environment: Environment
+
+
+def record(view: Outlook, model: str, calibrated: bool, assumed: tuple[str, ...]) -> ScaleRecord:
+    """Put an outlook into a file's form."""
+    rows = tuple(
+        Row(
+            workers=one.workers,
+            examples_per_second=one.throughput,
+            efficiency=one.efficiency,
+            step_seconds=one.likely.seconds,
+            compute_seconds=one.likely.compute,
+            communication_seconds=one.likely.communication,
+            exposed_seconds=one.likely.exposed,
+            algorithm=one.likely.algorithm,
+            bottleneck=bottleneck,
+        )
+        for one, bottleneck in zip(view.predictions, view.bottlenecks, strict=True)
+    )
+    return ScaleRecord(
+        model=model,
+        batch=view.workload.batch,
+        gradient_bytes=view.workload.size,
+        one_worker_seconds=view.workload.seconds,
+        calibrated=calibrated,
+        assumed=assumed,
+        rows=rows,
+        knee=view.knee,
+        changes=tuple(Change(words=one.words, gain=one.gain) for one in view.remedies),
+        environment=Environment.here(),
     )

@@ -1,13 +1,16 @@
-"""What one worker does in a step: layers with their share of the work and the gradients that each leaves."""
+"""What one worker does in a step: layers, with their gradients and shares of the work, and its seconds by batch."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from scipy.optimize import nnls
+
 from tfperf.errors import TfperfError
 
-__all__ = ["FORWARD_SHARE", "Layer", "Workload"]
+__all__ = ["FORWARD_SHARE", "BatchTimes", "Layer", "Workload"]
 
 FORWARD_SHARE = 1 / 3
 """Share of a step that the forward pass takes: the backward pass makes two products for each one of it."""
@@ -127,3 +130,41 @@ def _operations(layer: Any, weights: Sequence[Any]) -> float:
         return float(kernel * _elements(output[1:-1]))
     positions = _elements(output[1:-1]) if len(output) > 2 and "Dense" in type(layer).__name__ else 1
     return float(max(kernel * positions, _elements(output[1:])))
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """A step of a batch takes `fixed + each * batch` seconds.
+
+    Attributes:
+        fixed: seconds of a step, however small its batch: launching, updating the weights.
+        each: seconds for each example.
+        measured: the times that this is fitted to, by batch.
+    """
+
+    fixed: float
+    each: float
+    measured: tuple[tuple[int, float], ...] = ()
+
+    def seconds(self, batch: float) -> float:
+        """Return the seconds of a step."""
+        return self.fixed + self.each * batch
+
+    @classmethod
+    def fit(cls, measured: Mapping[int, float]) -> "BatchTimes":
+        """Fit both constants, neither negative, by least relative squares; one time alone has no fixed part.
+
+        Args:
+            measured: seconds of a step by batch.
+
+        Raises:
+            ValueError: there is no time, or one is not above 0.
+        """
+        batches, seconds = np.array(list(measured), float), np.array(list(measured.values()), float)
+        if not len(batches) or not (np.isfinite(seconds) & (seconds > 0)).all() or not (batches >= 1).all():
+            raise ValueError(f"expected seconds above 0 by batch. Received: {dict(measured)!r}")
+        columns = np.stack([np.ones_like(batches), batches], axis=1) / seconds[:, np.newaxis]  # (batches, 2)
+        if len(batches) == 1:
+            columns[:, 0] = 0.0
+        fixed, each = nnls(columns, np.ones_like(seconds))[0]
+        return cls(float(fixed), float(each), tuple(sorted(measured.items())))

@@ -36,27 +36,25 @@ TOLERANCE_WORDS = (
 
 
 class Question(Value):
-    """What the best is, which plans are looked at, and what they must keep to. Immutable."""
+    """What the best is, which plans are looked at, and what they must keep to. Immutable.
 
-    objectives: tuple[Objective, ...] = Field(
-        default=("latency",), min_length=1, description="one: a winner; several: also their Pareto front"
-    )
-    batches: tuple[int, ...] = Field(default=(1,), min_length=1, description="in rising order")
-    threads: tuple[int, ...] = Field(min_length=1, description="in rising order")
+    Each field is described in `tfperf.search.options`. Numbers of examples and of threads are in rising order, times in
+    seconds, memory in bytes; of several objectives an outcome has the Pareto front, too.
+    """
+
+    objectives: tuple[Objective, ...] = Field(default=("latency",), min_length=1)
+    batches: tuple[int, ...] = Field(default=(1,), min_length=1)
+    threads: tuple[int, ...] = Field(min_length=1)
     engines: tuple[Name, ...] = Field(min_length=1)
     precisions: tuple[Precision, ...] = Field(default=PRECISIONS, min_length=1)
     transformations: tuple[Transformation, ...] = TRANSFORMATIONS
-    tolerance: float = Field(default=TOLERANCE, ge=0, description="largest relative error of an answer that passes")
-    same_top1: bool = Field(default=False, description="whether the largest answer of each row must be the same")
-    accuracy_drop: float | None = Field(
-        default=None, ge=0, le=1, description="with labels, in place of the tolerance: largest loss of accuracy"
-    )
-    latency_limit: float | None = Field(default=None, gt=0, description="most seconds a call")
-    memory_limit: Count = Field(description="bytes that a trial's processes may use; one that uses more is ended")
-    trial_seconds: float = Field(
-        default=TRIAL_SECONDS, gt=0, description="for each step of a trial, after which it is ended"
-    )
-    time_limit: float | None = Field(default=None, gt=0, description="seconds of looking for candidates; None: no end")
+    tolerance: float = Field(default=TOLERANCE, ge=0)
+    same_top1: bool = False
+    accuracy_drop: float | None = Field(default=None, ge=0, le=1)
+    latency_limit: float | None = Field(default=None, gt=0)
+    memory_limit: Count
+    trial_seconds: float = Field(default=TRIAL_SECONDS, gt=0)
+    time_limit: float | None = Field(default=None, gt=0)
 
     @property
     def is_timed(self) -> bool:

@@ -3,17 +3,12 @@
 import itertools
 from collections.abc import Iterator, Sequence
 
-from tfperf.engines.catalog import KERAS_POLICIES, Engine, find_engine, missing
+from tfperf.engines.catalog import DEFAULTS, Engine, find_engine, missing
 from tfperf.engines.plan import TRANSFORMATIONS, Plan, Precision, Transformation
 from tfperf.search.question import Question
+from tfperf.search.strategy import HOPELESS
 
-__all__ = ["DEFAULTS", "FIXED_BATCH", "Space"]
-
-DEFAULTS = ("predict", "eager", "graph")
-"""What users have without tfperf: model.predict(x), model(x), and tf.function(model)."""
-
-PROBES = ("litert", "onnx", "openvino", "frozen", "graph")
-"""Engines that start quickly, or else are usual."""
+__all__ = ["FIXED_BATCH", "Space", "with_parts"]
 
 FIXED_BATCH: tuple[Transformation, ...] = ("fixed_batch",)
 """Without it some converters refuse nets that others take, as LiteRT's those with loops over time."""
@@ -21,21 +16,24 @@ FIXED_BATCH: tuple[Transformation, ...] = ("fixed_batch",)
 ROUNDING: dict[Precision, float] = {"bfloat16": 2**-9, "float16": 2**-12, "int8": 2**-9, "int8_static": 2**-9}
 """Largest relative error of rounding a number near 1, or a weight near the largest."""
 
-HOPELESS = 2.0
-"""Errors of rounding average out a little, but a single one must not be more than so many times the tolerance."""
-
 
 class Space:
     """Plans by their parts, so that a search can go from one to its neighbours."""
 
     def __init__(
-        self, question: Question, applicable: Sequence[Transformation], *, computes_float16: bool = True
+        self,
+        question: Question,
+        applicable: Sequence[Transformation],
+        *,
+        computes_float16: bool = True,
+        defaults: Sequence[str] | None = None,
     ) -> None:
         """Look at the question.
 
         Args:
             applicable: transformations that would change something in this net.
             computes_float16: whether the machine does.
+            defaults: engines that users have in any case; None: those of the catalog.
 
         Raises:
             EngineError: there is no such engine.
@@ -43,21 +41,21 @@ class Space:
         self.question = question
         self.engines = tuple(find_engine(name) for name in question.engines)
         self._computes_float16 = computes_float16
+        self._defaults = [engine.name for engine in DEFAULTS] if defaults is None else defaults
         self._applicable = [one for one in TRANSFORMATIONS if one in applicable and one in question.transformations]
 
     @property
     def defaults(self) -> tuple[Plan, ...]:
         """What users have, with the threads that it takes by itself; whether or not its engine is among those asked."""
-        return tuple(Plan(engine=name) for name in DEFAULTS)
+        return tuple(Plan(engine=name) for name in self._defaults)
 
     def probes(self) -> tuple[Plan, ...]:
         """One engine with each number of threads, for how many suit this net: the first installed of the light ones."""
         numbers = self.question.threads
-        usable = {one.name: one for one in self.engines if self.precisions(one) and missing(one) is None}
-        engine = next((usable[name] for name in PROBES if name in usable), None)
-        if engine is None or len(numbers) < 2:
-            return ()
-        return tuple(self.first(engine, one) for one in numbers)
+        light = [one for one in self.engines if one.probe_place is not None]
+        light.sort(key=lambda one: one.probe_place or 0)
+        usable = [one for one in light if self.precisions(one) and missing(one) is None]
+        return tuple(self.first(usable[0], one) for one in numbers) if usable and len(numbers) > 1 else ()
 
     def first(self, engine: Engine, threads: int, *, otherwise: bool = False) -> Plan:
         """The plan with which an engine is looked at first: its first precision, and no change but a fixed batch.
@@ -70,7 +68,7 @@ class Space:
             engine=engine.name,
             precision=self.precisions(engine)[0],
             threads=threads,
-            batch=self.middle if fixed or engine.fixed_batch else None,
+            batch=self.middle if fixed or engine.fixes_batch() else None,
             transformations=FIXED_BATCH if fixed else (),
         )
 
@@ -94,14 +92,28 @@ class Space:
     def hopeless(self, precision: Precision) -> str | None:
         """Why no plan in this precision can answer within the tolerance; None: it may."""
         rounding = ROUNDING.get(precision, 0.0)
-        if self.question.accuracy_drop is not None or rounding <= HOPELESS * self.question.tolerance:
+        if self.question.accuracy_drop is not None or rounding <= HOPELESS.value * self.question.tolerance:
             return None
         return f"{precision} rounds by {rounding:.1g}, far more than the tolerance of {self.question.tolerance:.1g}"
 
     def converts_to_float32(self, engine: Engine, precision: Precision) -> bool:
         """Whether TensorFlow's kernels would only be slowed down: they convert each number to float32 and back."""
-        of_keras = engine.precisions == KERAS_POLICIES
-        return precision == "float16" and of_keras and not self._computes_float16
+        return precision == "float16" and engine.computes_in_precision and not self._computes_float16
+
+    def with_engine(self, plan: Plan, engine: Engine, transformations: Sequence[Transformation], batch: int) -> Plan:
+        """A plan with another engine, or other transformations.
+
+        Args:
+            batch: for which it is made, where it has to be for one and the plan is not.
+        """
+        fixed = (plan.batch or batch) if engine.fixes_batch(transformations) else None
+        return with_parts(plan, engine=engine.name, transformations=tuple(transformations), batch=fixed)
+
+    def batch_alone(self, plan: Plan) -> Plan | None:
+        """The same plan made for the one batch size that is asked for; None: it is already, or cannot be."""
+        if plan.batch is not None or not self.fixes_batch(find_engine(plan.engine)):
+            return None
+        return with_parts(plan, transformations=(*plan.transformations, *FIXED_BATCH), batch=self.middle)
 
     def transformations(self, engine: Engine) -> tuple[tuple[Transformation, ...], ...]:
         """Sets of transformations that the engine takes and that change something; the empty set first."""
@@ -116,8 +128,7 @@ class Space:
             for precision in engine.precisions:
                 if precision in self.question.precisions:
                     for threads, changes in itertools.product(self.question.threads, self.transformations(engine)):
-                        fixed = engine.fixed_batch or "fixed_batch" in changes
-                        for batch in self.question.batches if fixed else (None,):
+                        for batch in self.question.batches if engine.fixes_batch(changes) else (None,):
                             yield Plan(
                                 engine=engine.name,
                                 precision=precision,
@@ -125,3 +136,8 @@ class Space:
                                 batch=batch,
                                 transformations=changes,
                             )
+
+
+def with_parts(plan: Plan, **changes: object) -> Plan:
+    """A plan with some of its parts changed, and checked again."""
+    return Plan(**{**dict(plan), **changes})

@@ -15,11 +15,9 @@ from tfperf.engines.conversions import Conversions
 from tfperf.engines.plan import Plan
 from tfperf.errors import TfperfError, in_one_line
 from tfperf.exports.servable import Servable
-from tfperf.trials.child import DEADLINE, Child, TrialError
-from tfperf.trials.here import Here
-from tfperf.trials.host import Host
+from tfperf.trials.host import DEADLINE, Child, Here, Host
 from tfperf.trials.process import EngineProcess, Loaded, Origin, store_arrays
-from tfperf.trials.trial import Status
+from tfperf.trials.trial import Status, TrialError
 
 __all__ = ["Launcher"]
 
@@ -99,7 +97,7 @@ class Launcher:
             raise TrialError(Status.REFUSED, f"{plan}: {in_one_line(error)}") from error
         if folder is None and self._graph_only:
             here = Here()
-            return EngineProcess(plan, here), here.build(plan, self._servable)
+            return EngineProcess(plan, here), Loaded(**here.build(plan, self._servable))
         process = EngineProcess(plan, Child(**self._limits))
         self._keep(process.host)
         try:
@@ -184,7 +182,7 @@ class Launcher:
             try:
                 compiler.ask("compile_converted", plan=plan.model_dump_json(), source=source, folder=str(folder))
             except TrialError as error:
-                raise _named(error, plan, "compiled") from error
+                raise error.named(plan, ", while it was compiled") from error
             finally:
                 self._end(compiler)
             return folder
@@ -199,7 +197,7 @@ class Launcher:
             if error.status is not Status.REFUSED and self._converter is not None:  # it has died
                 self._end(self._converter)
                 self._converter = None
-            raise _named(error, plan, "converted") from error
+            raise error.named(plan, ", while it was converted") from error
 
     def _new_converter(self) -> Child:
         if self._cannot_open is not None:  # nor could it now
@@ -227,9 +225,3 @@ class Launcher:
         with self._changing:
             self._hosts.discard(host)
         host.close()
-
-
-def _named(error: TrialError, plan: Plan, doing: str) -> TrialError:
-    """The same, with the plan in its words."""
-    words = str(error)
-    return TrialError(error.status, words if str(plan) in words else f"{plan}, while it was {doing}: {words}")

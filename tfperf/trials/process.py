@@ -11,8 +11,8 @@ from tfperf.engines.plan import Plan
 from tfperf.exports.signature import Signature
 from tfperf.measure.agreement import Agreement
 from tfperf.measure.memory import MemoryPeak
-from tfperf.trials.child import TrialError
 from tfperf.trials.host import Host
+from tfperf.trials.trial import TrialError
 
 __all__ = ["Checked", "EngineProcess", "Loaded", "Origin", "Work", "store_arrays"]
 
@@ -132,8 +132,7 @@ class EngineProcess:
         try:
             return self.host.ask(name, **arguments)
         except TrialError as error:
-            words = str(error)
-            raise TrialError(error.status, words if str(self.plan) in words else f"{self.plan}: {words}") from error
+            raise error.named(self.plan) from error
 
 
 class Work:

@@ -1,6 +1,11 @@
-"""Plans of one net, each in a process of its own: checked, then measured in turns."""
+"""Plans of one net, each in a process of its own: checked, then measured in turns.
+
+One process runs at a time, as fast as if it were alone; the others stand still.
+"""
 
 import contextlib
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,21 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from tfperf.engines.batches import batched, in_batches
 from tfperf.engines.plan import Plan
 from tfperf.errors import EngineError
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 from tfperf.measure import Comparison, Doubt, Measurement, Progress, compare, measure
-from tfperf.trials.child import TrialError
+from tfperf.measure.memory import MemoryPeak
 from tfperf.trials.process import EngineProcess, Loaded, Work, store_arrays
-from tfperf.trials.trial import Status, Trial
-from tfperf.trials.turns import SETTLING_SECONDS, InTurns, Turns
+from tfperf.trials.trial import Status, Trial, TrialError
 
 __all__ = [
     "ANSWERS_ALIKE",
     "ROWS",
+    "SETTLING_SECONDS",
     "Examples",
+    "InTurns",
+    "Turns",
     "answers_vary",
     "checked_trial",
     "failed_trial",
@@ -36,6 +42,10 @@ ROWS = 8
 
 REST_AFTER = 8
 """Rounds after which a plan has no more turns that is far from the fastest, where only that is asked for."""
+
+SETTLING_SECONDS = 0.02
+"""Seconds of untimed calls after a process was paused: Linux wakes its threads on one processor,
+and spreads them again some milliseconds later. LiteRT with two threads took 8 us a call then, and 20 us before."""
 
 ANSWERS_ALIKE = Doubt(
     name="answers_alike",
@@ -73,7 +83,7 @@ class Examples(NamedTuple):
         def answers(*arrays: Any) -> Any:
             return servable.reference(arrays)
 
-        reference = in_batches(answers, servable.signature, arrays, batch)
+        reference = servable.signature.in_batches(answers, arrays, batch)
         for form, outputs in zip(servable.signature.outputs, reference, strict=True):
             if not np.isfinite(outputs).all():
                 raise EngineError(
@@ -138,6 +148,76 @@ def measured_trial(trial: Trial, work: Work, measurement: Measurement) -> Trial:
     first_call = {"first_call_seconds": trial.first_call_seconds}  # which the check of the answers made
     found = {"measurement": measurement.model_copy(update=first_call), "cores_used": work.cores_used}
     return trial.model_copy(update=found)
+
+
+class Turns:
+    """Whose turn it is among processes that stand still but in their turns."""
+
+    def __init__(self) -> None:
+        """Nobody's."""
+        self._turn: InTurns | None = None
+
+    def take(self, work: "InTurns") -> bool:
+        """Have what runs now stand still, and this go on; whether it stood still."""
+        if self._turn is work:
+            return False
+        if self._turn is not None:
+            self._turn.rest()
+        self._turn = work
+        work.wake()
+        work.settle()
+        return True
+
+
+class InTurns:
+    """One work among several, as `tfperf.measure.compare` takes work that times itself."""
+
+    def __init__(
+        self,
+        work: Any,
+        turns: Turns,
+        rest: Callable[[], object] = lambda: None,
+        wake: Callable[[], object] = lambda: None,
+        *,
+        settling_seconds: float = SETTLING_SECONDS,
+    ) -> None:
+        """Take no turn yet.
+
+        Args:
+            work: as `tfperf.measure.compare` takes work that times itself.
+            rest, wake: have what does the work stand still, and go on.
+        """
+        self._work, self._turns, self.rest, self.wake = work, turns, rest, wake
+        self._settling_seconds = settling_seconds
+
+    def __call__(self) -> None:
+        """Call it once; settling has done so, where it stood still."""
+        if not self._turns.take(self):
+            self._work()
+
+    def timed(self, calls: int) -> float:
+        """Seconds of so many calls together, as the process has measured them."""
+        self._turns.take(self)
+        return float(self._work.timed(calls))
+
+    def memory(self) -> MemoryPeak:
+        """The most memory of the process."""
+        self._turns.take(self)
+        peak: MemoryPeak = self._work.memory()
+        return peak
+
+    @property
+    def cores_used(self) -> float:
+        """Processors busy on average, in all calls."""
+        return float(self._work.cores_used)
+
+    def settle(self) -> None:
+        """Call it, more and more often, until its threads are where they stay."""
+        until, calls = time.monotonic() + self._settling_seconds, 1
+        while calls:
+            seconds = float(self._work.timed(calls)) / calls
+            left = until - time.monotonic()
+            calls = min(2 * calls, math.ceil(left / seconds)) if left > 0 and seconds > 0 else 0
 
 
 def measure_in_turns(
@@ -213,9 +293,7 @@ def _each_batch_later(signature: Signature, arrays: Sequence[NDArray[Any]], batc
         index = np.arange(len(array))
         return np.asarray(array[index // batch * batch + (index + index // batch) % batch])
 
-    return tuple(
-        turned(array) if batched(form) else array for form, array in zip(signature.inputs, arrays, strict=True)
-    )
+    return tuple(turned(array) if form.batched else array for form, array in zip(signature.inputs, arrays, strict=True))
 
 
 def printable(words: str) -> str:

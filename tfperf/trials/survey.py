@@ -10,17 +10,17 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tfperf.engines.building import check_numbers
-from tfperf.engines.plan import Plan, thread_words
-from tfperf.exports.own_constants import own_constants
+from tfperf.engines.plan import Plan
+from tfperf.exports.keras_nets import own_constants
 from tfperf.exports.servable import Servable
 from tfperf.measure import Comparison, Progress
 from tfperf.measure.comparing import TIME_LIMIT
 from tfperf.measure.value import Value
-from tfperf.trials.child import TrialError
+from tfperf.system import thread_words
 from tfperf.trials.launching import Launcher
 from tfperf.trials.process import EngineProcess, Loaded, Origin, Work
 from tfperf.trials.side_by_side import Examples, answers_vary, checked_trial, failed_trial, measure_in_turns
-from tfperf.trials.trial import Trial
+from tfperf.trials.trial import Trial, TrialError
 
 __all__ = ["Survey", "survey"]
 

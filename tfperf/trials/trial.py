@@ -5,10 +5,11 @@ from enum import StrEnum
 from pydantic import Field
 
 from tfperf.engines.plan import Plan
+from tfperf.errors import EngineError
 from tfperf.measure import Agreement, Measurement
 from tfperf.measure.value import Count, Name, Text, Value
 
-__all__ = ["Status", "Trial", "median_seconds"]
+__all__ = ["Status", "Trial", "TrialError", "median_seconds"]
 
 
 class Status(StrEnum):
@@ -22,6 +23,19 @@ class Status(StrEnum):
     TIMED_OUT = "timed out"
     OUT_OF_MEMORY = "out of memory"
     NOT_TRIED = "not tried"
+
+
+class TrialError(EngineError):
+    """A plan did not run; `status` says how far it came."""
+
+    def __init__(self, status: Status, words: str) -> None:
+        super().__init__(words)
+        self.status = status
+
+    def named(self, plan: Plan, doing: str = "") -> "TrialError":
+        """The same, with the plan in its words, and what was done for it."""
+        words = str(self)
+        return TrialError(self.status, words if str(plan) in words else f"{plan}{doing}: {words}")
 
 
 class Trial(Value):

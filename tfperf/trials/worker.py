@@ -1,4 +1,4 @@
-"""The process in which one plan runs: `python -m tfperf.trials.worker`, driven by `child.Child`.
+"""The process in which one plan runs: `python -m tfperf.trials.worker`, driven by `host.Child`.
 
 A request is a line of JSON on what was standard input, with the name of a method of `Worker` and its arguments; the
 answer is a line of JSON on what was standard output. What the engine prints goes to standard error instead, and what
@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import resource
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,11 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.engines.accuracy import accuracy_of
-from tfperf.engines.batches import first_batch, in_batches
 from tfperf.engines.building import compile_converted, load
 from tfperf.engines.catalog import find_engine
-from tfperf.engines.checking import WrongAnswersError, check_runner
+from tfperf.engines.checking import WrongAnswersError, accuracy_of, check_runner
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
 from tfperf.errors import TfperfError, in_one_line
@@ -68,7 +65,7 @@ class Worker:
         chosen = Plan.model_validate_json(plan)
         _import_tensorflow()
         from tfperf.engines.building import build
-        from tfperf.engines.tensorflow_threads import use_threads
+        from tfperf.engines.tensorflow_runtime import use_threads
 
         use_threads(chosen.threads)  # before the net is made, with which TensorFlow starts
         self._runner = build(_open(origin, weights, signature), chosen)
@@ -108,7 +105,7 @@ class Worker:
     ) -> dict[str, Any]:
         """Compare the answers with the reference; the arrays lie in files."""
         arrays = _arrays(Path(inputs))
-        self._inputs[batch] = first_batch(self._runner.signature, arrays, batch)
+        self._inputs[batch] = self._runner.signature.rows(arrays, range(batch))
         began = time.perf_counter()
         self._runner(*self._inputs[batch])
         first_call = time.perf_counter() - began
@@ -119,7 +116,7 @@ class Worker:
 
     def accuracy(self, batch: int, inputs: str, labels: str) -> float:
         """The share of labels that the answers find."""
-        answers = in_batches(self._runner, self._runner.signature, _arrays(Path(inputs)), batch)
+        answers = self._runner.signature.in_batches(self._runner, _arrays(Path(inputs)), batch)
         return accuracy_of(answers, _arrays(Path(labels)))
 
     def timed(self, batch: int, calls: int) -> dict[str, float]:
@@ -142,8 +139,7 @@ class Worker:
 
 def main() -> None:
     """Answer until the requests end."""
-    if sys.platform == "linux":
-        OOM_SCORE.write_text("1000", encoding="utf-8")  # where memory runs out, this goes first
+    OOM_SCORE.write_text("1000", encoding="utf-8")  # where memory runs out, this goes first
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is a line, not gigabytes on the disk
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open("rb") as nothing:

@@ -43,10 +43,6 @@ DEPLOYMENT = "plan.json"
 
 MANIFEST = "manifest.json"
 
-STAND_IN = "saved_model"
-"""What is written for a plan that calls the net in Python: its graph, for TensorFlow anywhere."""
-
-
 REFERENCE = "reference.npz"
 
 EXPECTED = f"expected a folder that tfperf tune --export wrote, with its {MANIFEST}"
@@ -83,8 +79,8 @@ def write_deployment(
     from tfperf.engines.conversions import Conversions  # which opens nets: to load what is written takes no Keras
 
     plan = trial.plan
-    if find_engine(plan.engine).format is None:
-        plan = plan.model_copy(update={"engine": STAND_IN})
+    if (engine := find_engine(plan.engine)).format is None:
+        plan = plan.model_copy(update={"engine": engine.exported_as})
     conversions = Conversions(servable, cache or conversions_folder(), inputs)
     made = conversions.folder(plan)
     arrays = servable.signature.examples(trial.batch, inputs)

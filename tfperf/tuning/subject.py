@@ -11,9 +11,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tfperf.engines.accuracy import accuracy_of, check_labels
-from tfperf.engines.batches import in_batches
 from tfperf.engines.building import check_numbers
+from tfperf.engines.checking import accuracy_of, check_labels
 from tfperf.engines.plan import Plan
 from tfperf.exports.arrays import in_order
 from tfperf.exports.opening import open_model
@@ -56,7 +55,7 @@ class Subject(NamedTuple):
         batched = [
             len(array)
             for form, array in zip(self.servable.signature.inputs, self.inputs or (), strict=False)
-            if form.shape[:1] == (None,)
+            if form.batched
         ]
         return min(batched, default=1)
 
@@ -76,7 +75,7 @@ class Subject(NamedTuple):
             answers = traced(**self.servable.named([tf.constant(array) for array in arrays]))
             return [answers[name].numpy() for name in names]
 
-        return accuracy_of(in_batches(call, self.servable.signature, self.inputs, REFERENCE_BATCH), self.labels)
+        return accuracy_of(self.servable.signature.in_batches(call, self.inputs, REFERENCE_BATCH), self.labels)
 
     def command(self, plan: Plan, batch: int, question: Question) -> str:
         """What runs a plan with a batch size alone: a command, or Python where a program gave the model."""
@@ -128,19 +127,12 @@ def read_subject(
         ValueError: the model does not take these inputs, or these are no labels of its outputs.
         TypeError: neither a string nor a Keras model.
     """
-    graph_only = False
+    servable = open_model(model, signature=signature, seed=seed, example=inputs)
     if isinstance(model, str):
-        servable, origin, opened_as = (
-            open_model(model, signature=signature, seed=seed),
-            Origin(model, signature, seed),
-            model,
-        )
-    elif isinstance(model, keras.Model):
-        servable = Servable.from_net(model, None if getattr(model, "inputs", None) else inputs)
+        origin, opened_as, graph_only = Origin(model, signature, seed), model, False
+    else:
         origin, graph_only = _saved(model, servable, scratch)
         opened_as = f"{MODEL_FROM_PYTHON}{servable.name}"
-    else:
-        raise TypeError(f"expected a keras.Model, or what names one. Received: {type(model).__name__}")
     check_numbers(servable.signature)
     given = None if inputs is None else _in_order(inputs, servable.signature, by_name=isinstance(model, str))
     subject = Subject(

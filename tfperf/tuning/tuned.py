@@ -11,7 +11,7 @@ from rich.console import Group
 from tfperf.engines.building import build
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Runner
-from tfperf.errors import EngineError, SearchError
+from tfperf.errors import SearchError, ThreadsError
 from tfperf.exports.servable import Servable
 from tfperf.measure.results import write_result
 from tfperf.report.page import notebook_html, write_report
@@ -49,9 +49,7 @@ class Best:
         """
         try:
             return self._built(self.plan)
-        except EngineError as error:
-            if self.plan.threads is None or "fresh process" not in str(error):
-                raise
+        except ThreadsError as error:
             warnings.warn(f"{error}; until then the runner takes the threads that there are", stacklevel=2)
             return self._built(self.plan.model_copy(update={"threads": None}))
 

@@ -8,19 +8,19 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from tfperf.cores import usable_cores
+from tfperf.engines.building import applicable
 from tfperf.engines.catalog import known_engines
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Precision, Transformation
-from tfperf.engines.transformations import applicable
-from tfperf.exports.own_constants import own_constants
+from tfperf.exports.keras_nets import own_constants
+from tfperf.files import scratch_folder
 from tfperf.measure import Doubt, Environment, Progress
 from tfperf.measure.memory import available_memory, usable_memory
-from tfperf.scratch import scratch_folder
 from tfperf.search.journal import Journal, journal_folder
 from tfperf.search.outcome import FROM_PYTHON, Outcome
 from tfperf.search.question import MEMORY_SHARE, TOLERANCE, TRIAL_SECONDS, Objective, Question
 from tfperf.search.searching import Labels, Search, Watcher
 from tfperf.search.space import Space
+from tfperf.system import usable_cores
 from tfperf.trials.launching import Launcher
 from tfperf.trials.process import store_arrays
 from tfperf.trials.side_by_side import ANSWERS_ALIKE, answers_vary, printable
@@ -87,19 +87,23 @@ def tune(
     Args:
         model: a `keras.Model`, or what the command line takes, as "mlp", "my_file.py:build" or "net.keras".
         inputs: arrays in the nest that the model is called with, or by the names of its inputs; None: random ones.
-        objective: "latency", "throughput", "size" or "memory"; several: the first decides, the front of all is told.
+        objective: what is best: latency, throughput, size or memory; of several the first decides, and the front of
+            all is told.
         batch: batch sizes; None: that of the inputs, or 1 where there are none, or labels. Latency takes one.
-        threads: numbers of threads; None: 1, its doubles, and as many as there are cores.
-        engines: names; None: all.
-        tolerance: largest error of any answer, as a share of the largest answer of the same output in float32.
-        same_top1: whether the largest answer of each row must be the same, too.
+        threads: thread counts to try; None: 1, its doubles, and as many as there are cores.
+        engines: engines to try, by name; None: all.
+        precisions: precisions to try.
+        transformations: changes of the net to try.
+        tolerance: the largest error of any output that passes, as a share of the largest value of that output in
+            float32.
+        same_top1: the largest answer of each row must be the same, too.
         labels: whole numbers for each row of `inputs`, or a dictionary of them by output. With `accuracy_drop`.
-        accuracy_drop: in place of the tolerance: the loss of accuracy on the labels that is admitted, as 0.005.
-        latency_limit: seconds; a plan whose call takes longer cannot win.
-        memory_limit: bytes that a trial may use, beyond which it is ended; None: 80 % of the machine's; never more than
-            80 % of what is free.
-        trial_seconds: for each step of a trial, as converting or loading, after which it is ended.
-        time_limit: seconds of looking around, after which the best so far are measured; None: to the end.
+        accuracy_drop: the loss of accuracy on the labels that is accepted, in place of the tolerance; 0.005 is 0.5 %.
+        latency_limit: the longest time a call may take, in seconds.
+        memory_limit: the memory that a trial may use, beyond which it is ended, in bytes; None: 80 % of the machine's;
+            never more than 80 % of what is free.
+        trial_seconds: the most seconds for each step of a trial, such as converting; then it is ended.
+        time_limit: seconds of searching; then the best plans so far are measured. None: to the end.
         signature: of a SavedModel.
         seed: of random inputs, and of the weights of a net by name.
         cache: folder of conversions; None: in tfperf's own cache.

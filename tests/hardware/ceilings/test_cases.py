@@ -4,7 +4,7 @@ import pytest
 
 from tfperf.hardware.ceilings import Bandwidth, ProductRate
 from tfperf.hardware.ceilings.cases import TF32, WEIGHT_SETS, cases
-from tfperf.hardware.ceilings.part import Order
+from tfperf.hardware.ceilings.figures import Order
 
 ENOUGH = 2**30
 """Bytes, more than the largest working set."""

@@ -13,7 +13,6 @@ from tfperf.hardware.ceilings import (
     Ceilings,
     ProductRate,
     Refusal,
-    thread_words,
 )
 from tfperf.measure import Environment
 from tfperf.measure.results import read_document, write_result
@@ -96,7 +95,3 @@ def test_a_working_set_of_no_bytes_is_refused(ceilings):
 def test_they_are_read_back_as_they_were_written(ceilings, tmp_path):
     write_result(tmp_path / "c.json", ceilings)
     assert read_document(tmp_path / "c.json", Ceilings) == ceilings
-
-
-def test_threads_in_words():
-    assert [thread_words(count) for count in (1, 2)] == ["1 thread", "2 threads"]

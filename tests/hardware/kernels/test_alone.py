@@ -8,8 +8,7 @@ import tensorflow as tf
 from tfperf.exports.servable import Servable
 from tfperf.hardware.counting.tracing import forward_pass, training_pass
 from tfperf.hardware.kernels.alone import Among, alone, can_be_alone
-from tfperf.hardware.kernels.session import Session
-from tfperf.hardware.kernels.traced import Traced
+from tfperf.hardware.kernels.traced import Session, Traced
 
 MEMORY = Among(2**16)
 

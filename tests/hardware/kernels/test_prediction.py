@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.hardware.ceilings import Bandwidth, CallCost, Ceilings, ProductRate
-from tfperf.hardware.kernels.prediction import Prediction, bytes_of_a_run
+from tfperf.hardware.kernels.prediction import KernelPredictor, bytes_of_a_run
 from tfperf.hardware.kernels.roofline import Bound
 from tfperf.hardware.kernels.times import KernelTimes
 from tfperf.hardware.kernels.traced import Traced
@@ -44,7 +44,7 @@ def prediction(ceilings, tmp_path, asked):
         asked.append((operation.type, among))
         return EACH * operation.outputs[0].shape.num_elements()
 
-    return Prediction(ceilings, KernelTimes(2, tmp_path, measure))
+    return KernelPredictor(ceilings, KernelTimes(2, tmp_path, measure))
 
 
 def ran(function, *arrays, rewritten=False):
@@ -139,4 +139,4 @@ def test_a_run_touches_its_weights_and_its_largest_operation():
 
 def test_threads_that_were_not_measured_are_refused(ceilings, tmp_path):
     with pytest.raises(HardwareError, match="3 threads"):
-        Prediction(ceilings, KernelTimes(3, tmp_path))
+        KernelPredictor(ceilings, KernelTimes(3, tmp_path))

@@ -10,10 +10,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 
 import tfperf.parallel.horovod as hvd
-from tfperf.parallel.horovod import batches, learning_rate
-from tfperf.parallel.horovod.digests import differing_ranks
-from tfperf.parallel.horovod.meeting import name_ranks
-from tfperf.parallel.horovod.reduction import _split, _split_by_size, all_finite
+from tfperf.parallel.horovod import batches, callbacks
+from tfperf.parallel.horovod.collectives import _split, _split_by_size, all_finite
+from tfperf.parallel.horovod.coordination import differing_ranks
+from tfperf.parallel.rank_names import name_ranks
 
 
 class Ranks:
@@ -111,7 +111,7 @@ def test_all_finite(dtype: str, bad: float) -> None:
 def test_warm_up_ends_at_the_full_rate(size: int, epochs: int, steps: int) -> None:
     """It rises from batch to batch by equal amounts, from above a rank's own rate to that of all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learning_rate, "hvd", Ranks(0, size))
+        patch.setattr(callbacks, "hvd", Ranks(0, size))
         callback = hvd.callbacks.LearningRateWarmupCallback(1.0, warmup_epochs=epochs, steps_per_epoch=steps)
         rates = [callback.multiplier(batch / steps) for batch in range(epochs * steps)]
     assert rates[-1] == pytest.approx(1)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tfperf.parallel.horovod_build.headers import INCLUDED_BY_TENSORFLOW, MOVED
-from tfperf.parallel.horovod_build.plan import USERS_VARIABLES, Plan
-from tfperf.parallel.horovod_build.tensorflow_here import TensorFlowHere
-from tfperf.parallel.horovod_build.toolchain import Compiler
+from tfperf.parallel.horovod_build.build_plan import USERS_VARIABLES, BuildPlan
+from tfperf.parallel.horovod_build.building import INCLUDED_BY_TENSORFLOW, MOVED
+from tfperf.parallel.horovod_build.requirements import Compiler, InstalledTensorFlow
 
 MACROS = {
     "gcc": "__GNUC__ {0}\n__GNUC_MINOR__ 2\n__GNUC_PATCHLEVEL__ 0",
@@ -64,14 +63,14 @@ def fake_tensorflow(tmp_path):
             (folder / "include" / name).write_text("")
         for name in INCLUDED_BY_TENSORFLOW:
             (folder / "include" / name).mkdir(parents=True, exist_ok=True)
-        return TensorFlowHere("tensorflow", version, folder)
+        return InstalledTensorFlow("tensorflow", version, folder)
 
     return make
 
 
 @pytest.fixture
 def plan(fake_tensorflow):
-    return Plan(fake_tensorflow(), Compiler(("g++",), "gcc", "12.2.0"), None, None, ("avx",), ())
+    return BuildPlan(fake_tensorflow(), Compiler(("g++",), "gcc", "12.2.0"), None, None, ("avx",), ())
 
 
 @pytest.fixture

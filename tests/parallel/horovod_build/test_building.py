@@ -1,9 +1,12 @@
-"""The build, with a pip that only plays one."""
+"""The build, with a pip that only plays one; the headers it is given; the wheels that are kept."""
 
 import dataclasses
+import errno
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,10 +14,18 @@ import pytest
 from tfperf.errors import HorovodError
 from tfperf.files import writing_whole
 from tfperf.parallel.horovod_build import building
-from tfperf.parallel.horovod_build.building import SHA256, build
-from tfperf.parallel.horovod_build.headers import MOVED
-from tfperf.parallel.horovod_build.libraries import Nccl
-from tfperf.parallel.horovod_build.wheel_cache import find_wheel
+from tfperf.parallel.horovod_build.building import (
+    MOVED,
+    SHA256,
+    build,
+    find_wheel,
+    has_extension,
+    include_folders,
+    keep,
+    locked,
+    write_forwarding_headers,
+)
+from tfperf.parallel.horovod_build.requirements import Nccl, find_tensorflow
 
 NAME = "horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
 INSTALLS = "if arguments[0] == 'install':\n    print('tools are there')\n    sys.exit()\n"
@@ -148,7 +159,7 @@ def test_a_full_disk_at_the_end_leaves_no_wheel(fake_pip, plan, tmp_path, monkey
             raise OSError(28, os.strerror(28))
         return writing_whole(path)
 
-    monkeypatch.setattr("tfperf.parallel.horovod_build.wheel_cache.writing_whole", full)
+    monkeypatch.setattr("tfperf.parallel.horovod_build.building.writing_whole", full)
     with pytest.raises(OSError, match="No space left"):
         build(plan, tmp_path / "cache", 2, print)
     assert find_wheel(tmp_path / "cache", plan.key) is None
@@ -162,3 +173,147 @@ def test_nccl_of_pip_gets_a_name_that_cmake_finds(fake_pip, plan, tmp_path):
     lines = []
     build(dataclasses.replace(plan, nccl=nccl), tmp_path / "cache", 2, lines.append)
     assert f"INPUT({library})" in lines
+
+
+def forwarded(folder):
+    """Header that Horovod includes -> the lines of the one that stands for it."""
+    return {
+        path.relative_to(folder / "tensorflow/compiler/xla").as_posix(): path.read_text().splitlines()
+        for path in folder.rglob("*.h")
+    }
+
+
+def test_every_header_is_in_the_real_tensorflow_or_leads_to_one_that_is(tmp_path):
+    tensorflow = find_tensorflow()
+    write_forwarding_headers(tensorflow, tmp_path, gpu=False)
+    headers = forwarded(tmp_path)
+    for name in MOVED:
+        there = (tensorflow.include / "tensorflow/compiler/xla" / name).is_file()
+        assert there != (name in headers), name
+    for first, *_ in headers.values():
+        assert (tensorflow.include / first.removeprefix('#include "').removesuffix('"')).is_file()
+    assert list(headers) == ["client/xla_builder.h"], "of TensorFlow 2.21 it is this one"
+    assert len(include_folders(tensorflow)) == 2
+
+
+def test_what_tensorflow_lacks_is_forwarded(fake_tensorflow, tmp_path):
+    tensorflow = fake_tensorflow()
+    write_forwarding_headers(tensorflow, tmp_path / "forwarding", gpu=False)
+    headers = forwarded(tmp_path / "forwarding")
+    assert set(headers) == set(MOVED)
+    assert headers["shape.h"] == ['#include "xla/shape.h"']
+    assert headers["client/xla_builder.h"][0] == '#include "xla/hlo/builder/xla_builder.h"'
+
+
+def test_the_name_status_or_is_given_back_where_its_header_is_gone(fake_tensorflow, tmp_path):
+    tensorflow = fake_tensorflow()
+    write_forwarding_headers(tensorflow, tmp_path / "without", gpu=False)
+    assert "using StatusOr" in forwarded(tmp_path / "without")["client/xla_builder.h"][-1]
+    (tensorflow.include / "xla/statusor.h").write_text("")
+    write_forwarding_headers(tensorflow, tmp_path / "with", gpu=False)
+    assert len(forwarded(tmp_path / "with")["client/xla_builder.h"]) == 1
+
+
+def test_a_build_for_gpus_gets_the_function_that_tensorflow_lost(tmp_path):
+    tensorflow = find_tensorflow()
+    write_forwarding_headers(tensorflow, tmp_path, gpu=True)
+    lines = forwarded(tmp_path)["stream_executor/stream.h"]
+    assert any("AsGpuStreamValue(Stream* stream)" in line for line in lines)
+    header = (tensorflow.include / "xla/stream_executor/stream.h").read_text()
+    assert "platform_specific_handle() const" in header, "what the function is made of"
+
+
+def test_an_older_place_is_found_too(fake_tensorflow, tmp_path):
+    tensorflow = fake_tensorflow("2.18.1", without=["hlo/builder/xla_builder.h"])
+    older = tensorflow.include / "xla/client/xla_builder.h"
+    older.parent.mkdir(parents=True)
+    older.write_text("")
+    write_forwarding_headers(tensorflow, tmp_path / "forwarding", gpu=False)
+    headers = forwarded(tmp_path / "forwarding")
+    assert headers["client/xla_builder.h"][0] == '#include "xla/client/xla_builder.h"'
+
+
+def test_a_tensorflow_that_moved_one_again_is_unfit(fake_tensorflow, tmp_path):
+    tensorflow = fake_tensorflow("2.30.0", without=["shape.h"])
+    with pytest.raises(
+        HorovodError, match=r"expected xla/shape\.h .*tensorflow 2\.30\.0 has none.*use TensorFlow 2\.21"
+    ):
+        write_forwarding_headers(tensorflow, tmp_path / "forwarding", gpu=False)
+
+
+def test_folders_that_a_version_has_not_are_left_out(fake_tensorflow):
+    tensorflow = fake_tensorflow()
+    (tensorflow.include / "external/highwayhash").rmdir()
+    assert [folder.name for folder in include_folders(tensorflow)] == ["src"]
+
+
+def test_what_is_kept_is_found_by_its_key(tmp_path, make_wheel):
+    wheel = make_wheel(tmp_path / NAME)
+    cache = tmp_path / "cache"
+    kept = keep(wheel, cache, "key", NAME)
+    assert find_wheel(cache, "key") == kept == cache / "key" / NAME
+    assert kept.read_bytes() == wheel.read_bytes()
+    assert find_wheel(cache, "another") is None
+
+
+def test_a_broken_or_empty_wheel_is_not_found(tmp_path, make_wheel):
+    wheel = make_wheel(tmp_path / "key" / NAME, extension=False)
+    assert find_wheel(tmp_path, "key") is None
+    wheel.write_bytes(make_wheel(tmp_path / "good.whl").read_bytes()[:100])
+    assert not has_extension(wheel)
+    assert find_wheel(tmp_path, "key") is None
+
+
+def test_another_horovod_is_not_found(tmp_path, make_wheel):
+    make_wheel(tmp_path / "key" / NAME.replace("0.28.1", "0.29.0"))
+    assert find_wheel(tmp_path, "key") is None
+
+
+def test_half_a_wheel_is_never_there(tmp_path, make_wheel, monkeypatch):
+    wheel = make_wheel(tmp_path / NAME)
+
+    def copy(source, target):
+        target.write(source.read(10))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(building.shutil, "copyfileobj", copy)
+    with pytest.raises(OSError, match="No space left"):
+        keep(wheel, tmp_path / "cache", "key", NAME)
+    assert list((tmp_path / "cache/key").iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written_says_how_to_choose_another(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(HorovodError, match=r"expected to write to the cache .*set TFPERF_CACHE"),
+        locked(tmp_path / "file/cache", print),
+    ):
+        pass
+
+
+def test_the_second_waits_for_the_first(tmp_path):
+    code = (
+        "import pathlib, sys\n"
+        "from tfperf.parallel.horovod_build.building import locked\n"
+        "with locked(pathlib.Path(sys.argv[1]), lambda line: print(line, flush=True)) as waited:\n"
+        "    print('in', waited, flush=True)\n"
+    )
+    with locked(tmp_path, print):
+        second = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
+        try:
+            assert "waiting for it" in second.stdout.readline()
+            assert second.poll() is None
+        except BaseException:
+            second.kill()
+            raise
+    said, _ = second.communicate(timeout=60)
+    assert said == "in True\n"
+    assert second.returncode == 0
+
+
+def test_a_lock_that_is_free_makes_no_one_wait(tmp_path):
+    said = []
+    for _ in range(2):
+        with locked(tmp_path / "cache", said.append) as waited:
+            assert not waited
+    assert said == []

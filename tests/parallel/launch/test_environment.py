@@ -1,5 +1,6 @@
 """The variables of the ranks."""
 
+import json
 import os
 import re
 import shutil
@@ -7,10 +8,20 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.launch import environment as module
-from tfperf.parallel.launch.environment import SENT, rank_environment, sent_environment, threads_per_rank
+from tfperf.parallel.launch.environment import (
+    LAST_PORT,
+    SENT,
+    rank_environment,
+    sent_environment,
+    servers_warning,
+    tf_configs,
+    threads_per_rank,
+)
 
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 WARNING, LIMIT = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
@@ -117,3 +128,44 @@ def test_the_documentation_names_what_is_sent():
     text = (Path(__file__).parents[3] / "docs" / "several_hosts.md").read_text()
     (paragraph,) = re.findall(r"These are sent: (.*?)\.\n", text, re.DOTALL)
     assert re.findall("`(.*?)`", paragraph) == sorted(SENT, key=str.lower)
+
+
+HOSTS = ["node1", "node1", "node2", "10.0.0.3"]
+
+
+def test_without_parameter_servers_all_are_workers():
+    configs = [json.loads(text) for text in tf_configs(HOSTS, 2222)]
+    addresses = ["node1:2222", "node1:2223", "node2:2224", "10.0.0.3:2225"]
+    assert configs == [
+        {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}} for index in range(4)
+    ]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are busy
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_with_them_each_has_its_own_address_and_the_role_that_is_there(workers, servers):
+    number = 1 + workers + servers
+    configs = [json.loads(text) for text in tf_configs(["host"] * number, 2222, parameter_servers=servers)]
+    (cluster,) = {json.dumps(config["cluster"]) for config in configs}
+    cluster = json.loads(cluster)
+    assert {role: len(addresses) for role, addresses in cluster.items()} == {
+        "chief": 1,
+        "worker": workers,
+        "ps": servers,
+    }
+    own = [cluster[config["task"]["type"]][config["task"]["index"]] for config in configs]
+    assert own == [f"host:{2222 + rank}" for rank in range(number)]
+
+
+@pytest.mark.parametrize(("number", "port", "servers"), [(2, LAST_PORT, 0), (2, 2222, 1), (3, 2222, 2)])
+def test_what_cannot_be_is_refused(number, port, servers):
+    with pytest.raises(HorovodError, match=r"expected .* Received: "):
+        tf_configs(["host"] * number, port, parameter_servers=servers)
+
+
+def test_the_last_port_is_one():
+    assert f"host:{LAST_PORT}" in tf_configs(["host"] * 2, LAST_PORT - 1)[0]
+
+
+def test_the_warning_names_the_ports():
+    assert "2222 to 2224" in servers_warning(2222, 3)

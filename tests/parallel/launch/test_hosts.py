@@ -15,7 +15,7 @@ from tfperf.parallel.launch.ending import Ending, LaunchEnded
 from tfperf.parallel.launch.hosts import (
     DiscoveryScript,
     FixedHosts,
-    Host,
+    RankHost,
     address_of,
     is_this_machine,
     loopback_interface,
@@ -24,7 +24,9 @@ from tfperf.parallel.launch.hosts import (
 )
 
 NAMES = st.text(string.ascii_lowercase + string.digits + ".-_", max_size=20).map(lambda rest: f"h{rest}")
-HOSTS = st.lists(st.builds(Host, NAMES, st.integers(1, 9999)), min_size=1, max_size=8, unique_by=lambda host: host.name)
+HOSTS = st.lists(
+    st.builds(RankHost, NAMES, st.integers(1, 9999)), min_size=1, max_size=8, unique_by=lambda host: host.name
+)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are busy
@@ -45,7 +47,7 @@ def test_what_is_no_list_of_hosts_is_refused(text):
 def test_a_hostfile(tmp_path):
     path = tmp_path / "hosts"
     path.write_text("# ours\n\nnode-1 slots=4\n  10.0.0.2   slots = 2  \n")
-    assert read_hostfile(path) == (Host("node-1", 4), Host("10.0.0.2", 2))
+    assert read_hostfile(path) == (RankHost("node-1", 4), RankHost("10.0.0.2", 2))
 
 
 @pytest.mark.parametrize("text", ["", "# none\n", "node-1\n", "node-1 slots=0\n", "a slots=1\na slots=1\n", "\xff"])

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from tfperf.importing import START_UP_NOISE
 from tfperf.parallel.launch.output import Relay
-from tfperf.start_up_noise import START_UP_NOISE
 
 NOISE = """\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR

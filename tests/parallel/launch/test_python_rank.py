@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("horovod", reason="needs Horovod")
 
-from tfperf.parallel.launch.local_services import MODULE, with_local_services
+from tfperf.parallel.launch.elastic import MODULE, with_local_services
 
 DEADLINE = 60
 HERE = str(Path(sys.executable).parent)

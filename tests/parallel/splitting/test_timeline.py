@@ -33,7 +33,7 @@ def test_predictions_are_those_of_a_task_by_task_simulation(seconds, micro_batch
     timeline = Timeline(len(seconds), tuple(simulated([[one] * micro_batches for one in seconds])))
     assert pipeline_seconds(micro_batches, seconds) == pytest.approx(timeline.seconds)
     assert pipeline_bubble(micro_batches, seconds) == pytest.approx(timeline.bubble, abs=1e-9)
-    assert timeline.stage_seconds() == pytest.approx(seconds)
+    assert timeline.task_seconds() == pytest.approx(np.tile(np.array(seconds)[:, None], micro_batches))
 
 
 @given(forward=EACH, factor=st.floats(0.1, 10))
@@ -56,5 +56,5 @@ def test_equal_stages_have_the_bubble_of_the_textbook(stages, micro_batches, tra
 
 def test_phases_are_told_apart():
     tasks = (StageTask(0, 0, "forward", 0, 1), StageTask(0, 0, "backward", 1, 4))
-    assert Timeline(1, tasks).stage_seconds("backward") == [3]
+    assert Timeline(1, tasks).task_seconds("backward") == [[3]]
     assert Timeline(1, tasks).bubble == 0

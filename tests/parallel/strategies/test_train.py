@@ -11,15 +11,15 @@ import numpy as np
 import psutil
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 
 from tfperf.errors import TfperfError
 from tfperf.nets import get_net
 from tfperf.parallel import STRATEGIES, train
-from tfperf.parallel.strategies import distributed
-from tfperf.parallel.strategies.loop import share
+from tfperf.parallel.strategies import replicas
+from tfperf.parallel.strategies.replicas import share
 from tfperf.processes import WorkerProcesses
 
 STEPS, BATCH, EXACT = 20, 32, 1e-5
@@ -159,13 +159,13 @@ def test_replicas_that_drift_are_an_error(fresh):
 
 def train_without_a_bias():
     """No replica updates one bias: they stay equal."""
-    whole = distributed.loss_and_gradients
+    whole = replicas.loss_and_gradients
 
     def all_but_one(*arguments, **options):
         loss, gradients = whole(*arguments, **options)
         return loss, [0 * one if number == 3 else one for number, one in enumerate(gradients)]
 
-    with mock.patch.object(distributed, "loss_and_gradients", all_but_one):
+    with mock.patch.object(replicas, "loss_and_gradients", all_but_one):
         return train_in_two(with_sgd, "mirrored")
 
 
@@ -173,6 +173,7 @@ def test_a_bias_that_is_not_updated_is_seen_against_one_device(fresh, alone):
     assert distance(alone[with_sgd], fresh(train_without_a_bias)) > 100 * EXACT
 
 
+@settings(deadline=None)
 @given(st.integers(1, 5), st.integers(1, 4))
 def test_shares_are_equal_and_make_up_the_batch(replicas, size):
     batch = {"a": tf.range(replicas * size), "b": (tf.random.normal([replicas * size, 3]),)}

@@ -10,9 +10,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from tfperf.hardware.ceilings import Bandwidth, ProductRate
-from tfperf.hardware.ceilings.dispatching import GRAPH_OP, XLA_TURN
-from tfperf.hardware.ceilings.looping import Loop
-from tfperf.hardware.ceilings.part import Order
+from tfperf.hardware.ceilings.figures import Order
+from tfperf.hardware.ceilings.looping import GRAPH_OP, XLA_TURN, Loop
 from tfperf.hardware.repeating import Sample
 
 __all__ = ["TF32", "Case", "cases"]

@@ -4,52 +4,27 @@ import contextlib
 import fcntl
 import mmap
 import os
-import random
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from tfperf.errors import HardwareError
 from tfperf.hardware.repeating import Repeats
 
-__all__ = ["DiskSpeed", "file_on_disk", "read_disk"]
+__all__ = ["file_on_disk", "read_disk"]
 
 PIECE = 4 * 2**20
 """Bytes of one read from front to back."""
 
-BLOCK = 4096
-"""Bytes of one read at random."""
-
-RANDOM_READS = 500
-
 ROUNDS = 8
-"""Seconds of reading, each from front to back and at random."""
+"""Rounds of reading from front to back, of which the best counts."""
 
 SPARE = 4
 """The disk must have room for so many times the file."""
-
-
-class DiskSpeed(NamedTuple):
-    """What one reader finds who waits for each read; a disk can serve several at once."""
-
-    pieces: Repeats
-    """Seconds of 4 MiB, from front to back."""
-    blocks: Repeats
-    """Seconds of 4 KiB, from a random place."""
-
-    @property
-    def bytes_per_second(self) -> float:
-        """From front to back."""
-        return PIECE / self.pieces.seconds
-
-    @property
-    def random_read_seconds(self) -> float:
-        """4 KiB from a random place."""
-        return self.blocks.seconds
 
 
 @contextlib.contextmanager
@@ -83,7 +58,7 @@ def file_on_disk(folder: str | Path, size: int) -> Iterator[Path]:
             path.unlink(missing_ok=True)
 
 
-def read_disk(folder: Path, size: int = 128 * 2**20, seconds: float = 3.0) -> DiskSpeed | None:
+def read_disk(folder: Path, size: int = 128 * 2**20, seconds: float = 3.0) -> Repeats | None:
     """Write a file, and read it past the system's cache; it is gone afterwards.
 
     Under a hypervisor its cache may still answer in the disk's place. The median of a round, the best of eight rounds.
@@ -91,9 +66,10 @@ def read_disk(folder: Path, size: int = 128 * 2**20, seconds: float = 3.0) -> Di
     Args:
         folder: on the disk in question; made if missing.
         size: bytes of the file.
-        seconds: at most, for writing and for each way of reading.
+        seconds: at most, for writing and for reading.
 
     Returns:
+        Seconds of a byte, as one reader finds who waits for each read; a disk can serve several at once.
         None where it cannot be told: no room, no right to write, or a file system without reads past the cache,
         as one in memory.
     """
@@ -107,14 +83,8 @@ def read_disk(folder: Path, size: int = 128 * 2**20, seconds: float = 3.0) -> Di
                 return None
             flags = fcntl.fcntl(file, fcntl.F_GETFL)
             fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT)
-            pieces = [number * PIECE for number in range(written // PIECE)]
-            blocks = [random.randrange(written // BLOCK) * BLOCK for _ in range(RANDOM_READS)]
-            rounds = [
-                (_read(file, pieces, PIECE, seconds / ROUNDS), _read(file, blocks, BLOCK, seconds / ROUNDS))
-                for _ in range(ROUNDS)
-            ]
-            from_front, at_random = zip(*rounds, strict=True)
-            return DiskSpeed(Repeats("disk, front to back", from_front), Repeats("disk, at random", at_random))
+            rounds = tuple(_read(file, written, seconds / ROUNDS) / PIECE for _ in range(ROUNDS))
+            return Repeats("disk, front to back", rounds)
     except OSError:
         return None
 
@@ -131,11 +101,11 @@ def _write(file: BinaryIO, size: int, seconds: float) -> int:
     return written // PIECE * PIECE
 
 
-def _read(file: BinaryIO, offsets: list[int], size: int, seconds: float) -> float:
-    """Median seconds of a read."""
+def _read(file: BinaryIO, written: int, seconds: float) -> float:
+    """Median seconds of a piece, as many as the time allows."""
     taken, until = [], time.perf_counter() + seconds
-    with mmap.mmap(-1, size) as buffer:  # a read past the cache wants memory that begins where a page does
-        for offset in offsets:
+    with mmap.mmap(-1, PIECE) as buffer:  # a read past the cache wants memory that begins where a page does
+        for offset in range(0, written, PIECE):
             start = time.perf_counter()
             os.preadv(file.fileno(), [buffer], offset)
             taken.append(time.perf_counter() - start)

@@ -10,15 +10,9 @@ from pydantic import Field
 from tfperf.errors import HardwareError
 from tfperf.measure import Doubt, Environment
 from tfperf.measure.value import Count, Name, Text, Value
+from tfperf.system import thread_words
 
-__all__ = [
-    "Bandwidth",
-    "CallCost",
-    "Ceilings",
-    "ProductRate",
-    "Refusal",
-    "thread_words",
-]
+__all__ = ["Bandwidth", "CallCost", "Ceilings", "Order", "Part", "ProductRate", "Refusal"]
 
 FORMAT: Literal["tfperf ceilings"] = "tfperf ceilings"
 VERSION: Literal[3] = 3
@@ -156,9 +150,28 @@ class Ceilings(Value):
         )
 
 
-def thread_words(count: int) -> str:
-    """The words for a number of threads: "2 threads"."""
-    return f"{count} thread{'s' * (count > 1)}"
+class Order(Value):
+    """What a process is to measure; immutable."""
+
+    threads: Count = Field(description="that TensorFlow gives an operation; products are measured with them")
+    quick: bool = Field(default=False, description="fewer sizes and samples")
+    memory: tuple[Count, ...] = Field(default=(), description="numbers of operations at a time that share a memory")
+    calls: bool = Field(default=True, description="as well what calls cost")
+
+
+class Part(Value):
+    """The figures of one process; immutable."""
+
+    environment: Environment
+    device: Name
+    products: tuple[ProductRate, ...]
+    bandwidths: tuple[Bandwidth, ...]
+    calls: tuple[CallCost, ...]
+    to_device_bytes_per_second: float | None
+    from_device_bytes_per_second: float | None
+    refusals: tuple[Refusal, ...]
+    passes: dict[Name, tuple[float, ...]]
+    """Seconds of one operation in each pass, by what it is called."""
 
 
 def _at(curve: Mapping[int, float], size: int) -> float:

@@ -1,19 +1,22 @@
-"""An operation again and again inside one graph of TensorFlow, so that calling the graph is not in its time."""
+"""An operation again and again inside one graph of TensorFlow, so that calling the graph is not in its time.
+
+What it costs to hand out an operation is told by how two such loops differ that do more and less of the same.
+"""
 
 import functools
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import tensorflow as tf
 
-from tfperf.hardware.repeating import Sample
-from tfperf.measure.devices import device_synchronizer
+from tfperf.hardware.repeating import Sample, TimedTask
+from tfperf.measure.clock import device_synchronizer
 
-__all__ = ["Loop"]
+__all__ = ["GRAPH_OP", "XLA_TURN", "Loop", "dispatch_tasks", "dispatches"]
 
 SAMPLE_SECONDS = 6e-3
 """That a sample should last: short enough to be undisturbed often, long enough for the clock and for the call."""
@@ -25,6 +28,16 @@ LEAST_TURNS = 8
 """Where the first step takes longer than the others."""
 
 MOST_TURNS = 2**20
+
+
+GRAPH_OP, XLA_TURN = "graph op", "turn of XLA"
+"""One more operation in a graph; one more turn of a loop that XLA has compiled, with one operation in it."""
+
+STEPS = 16, 272
+"""Operations in a turn of TensorFlow's two loops."""
+
+SIZES = 4 * 2**10, 16 * 2**10
+"""Bytes that the operation of XLA's two loops changes; any first cache holds them."""
 
 
 class Loop:
@@ -105,3 +118,46 @@ def _least(seconds: Callable[[], float]) -> float:
     while (len(taken) < IDLE_TRIES and sum(taken) < IDLE_SECONDS) or len(taken) < 3:
         taken.append(seconds())
     return min(taken)
+
+
+def dispatch_tasks(compiled: bool) -> list[TimedTask]:
+    """The loops to be timed.
+
+    Args:
+        compiled: those of XLA, too.
+    """
+    one = tf.constant(1.0)
+    tasks = [
+        TimedTask(_turns(steps), functools.partial(Loop(_multiply, steps).sampler, [tf.ones([16]), one]))
+        for steps in STEPS
+    ]
+    if compiled:
+        loop = Loop(_multiply, compiled=True)
+        tasks += [
+            TimedTask(_turn(size), functools.partial(loop.sampler, [tf.ones([size // 4]), one])) for size in SIZES
+        ]
+    return tasks
+
+
+def dispatches(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of each dispatch, by what the loops' operations took."""
+    less, more = STEPS
+    few, many = (seconds[_turns(steps)] * steps for steps in STEPS)
+    found = {GRAPH_OP: max(many - few, 1e-9) / (more - less)}
+    small, large = SIZES
+    if _turn(small) in seconds:
+        each_byte = (seconds[_turn(large)] - seconds[_turn(small)]) / (large - small)
+        found[XLA_TURN] = max(seconds[_turn(small)] - small * each_byte, 0.0)
+    return found
+
+
+def _multiply(x: Any, factor: Any) -> Any:
+    return x * factor
+
+
+def _turns(steps: int) -> str:
+    return f"turn of {steps} operations"
+
+
+def _turn(size: int) -> str:
+    return f"{XLA_TURN} with {size // 1024} KiB"

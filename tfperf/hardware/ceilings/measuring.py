@@ -1,21 +1,23 @@
 """Measures the ceilings of this machine: a fresh process for each number of threads, then disk and loopback."""
 
 import contextlib
+import json
+import os
+import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import Any, Self
 
 from tfperf.caching import cache_folder
-from tfperf.cores import usable_cores
-from tfperf.errors import CacheError
-from tfperf.hardware.ceilings import Ceilings, thread_words
+from tfperf.errors import CacheError, HardwareError
 from tfperf.hardware.ceilings.disk import read_disk
+from tfperf.hardware.ceilings.figures import Ceilings, Order, Part
 from tfperf.hardware.ceilings.loopback import measure_loopback
-from tfperf.hardware.ceilings.part import Order, Part
-from tfperf.hardware.ceilings.process import CeilingProcess
-from tfperf.hardware.keeping import keeping
 from tfperf.hardware.repeating import Repeats, doubts_about
+from tfperf.importing import START_UP_NOISE
+from tfperf.processes import PIPE, ChildProcess, Dialogue, LastBytes, Patience
+from tfperf.system import thread_words, usable_cores
 
-__all__ = ["ceilings_of_this_machine", "measure_ceilings"]
+__all__ = ["CeilingProcess", "OnStep", "measure_ceilings"]
 
 DEADLINE = 300.0
 """Seconds for a process, which needs less than a minute on 2 quiet cores."""
@@ -23,13 +25,16 @@ DEADLINE = 300.0
 DISK_BYTES, QUICK_DISK_BYTES = 128 * 2**20, 32 * 2**20
 LOOPBACK_BYTES, QUICK_LOOPBACK_BYTES = 256 * 2**20, 64 * 2**20
 
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "1"}
+"""What TensorFlow only informs of would be taken for the last words of a process that dies."""
+
 OnStep = Callable[[str], None]
 
 
 def measure_ceilings(
     threads: Sequence[int] | None = None,
     quick: bool = False,
-    progress: OnStep | None = None,
+    on_step: OnStep = lambda _: None,
     deadline: float = DEADLINE,
 ) -> Ceilings:
     """Measure them now, through TensorFlow: three quarters of a minute on 2 cores, quick less than half of it.
@@ -42,14 +47,13 @@ def measure_ceilings(
         threads: of TensorFlow, beside 1, whose process measures the memory for all; a process for each. None: all
             cores. With a GPU, which is then what is measured, all cores only.
         quick: fewer sizes and samples.
-        progress: is told what is being measured.
+        on_step: is told what is being measured.
         deadline: seconds for each process, after which it is ended.
 
     Raises:
         HardwareError: a process failed, died, or was not done in time.
         ValueError: a number of threads is under 1.
     """
-    tell = progress or _ignore
     wanted = list(threads if threads is not None else (usable_cores(),))
     if not wanted or min(wanted) < 1:
         raise ValueError(f"expected 1 thread or more. Received: threads={threads}")
@@ -61,18 +65,18 @@ def measure_ceilings(
     ]
     parts: dict[int, Part] = {}
     with contextlib.ExitStack() as processes:
-        started = [processes.enter_context(CeilingProcess(order, deadline, tell)) for order in orders]
+        started = [processes.enter_context(CeilingProcess(order, deadline, on_step)) for order in orders]
         for process in started:
             process.wait_until_ready()  # side by side they load TensorFlow and compile, one by one they measure
         for process in started:
             if threads is None and any(part.device != "CPU" for part in parts.values()):
                 break
             parts[process.threads] = process.measure()
-    tell("disk")
+    on_step("disk")
     disk = None
     with contextlib.suppress(CacheError):  # then there is no disk to speak of
         disk = read_disk(cache_folder("hardware"), QUICK_DISK_BYTES if quick else DISK_BYTES)
-    tell("loopback network")
+    on_step("loopback network")
     loopback = measure_loopback(QUICK_LOOPBACK_BYTES if quick else LOOPBACK_BYTES)
     most = parts[counts[0]]
     inner = [parts[count] for count in sorted(parts)]
@@ -81,7 +85,7 @@ def measure_ceilings(
         for count, part in parts.items()
         for name, passes in part.passes.items()
     ]
-    repeats += [*(disk or ()), *(loopback or ())]
+    repeats += [*((disk,) if disk else ()), *(loopback or ())]
     return Ceilings(
         environment=most.environment,
         device=most.device,
@@ -91,37 +95,89 @@ def measure_ceilings(
         calls=most.calls,
         to_device_bytes_per_second=most.to_device_bytes_per_second,
         from_device_bytes_per_second=most.from_device_bytes_per_second,
-        disk_read_bytes_per_second=disk and disk.bytes_per_second,
+        disk_read_bytes_per_second=disk and 1 / disk.seconds,
         loopback_seconds=loopback and loopback.round_trip_seconds,
         loopback_bytes_per_second=loopback and loopback.bytes_per_second,
-        disk_repeatable=all(one.agree for one in disk or ()),
+        disk_repeatable=disk is None or disk.agree,
         loopback_repeatable=all(one.agree for one in loopback or ()),
         refusals=most.refusals,
         doubts=doubts_about(repeats),
     )
 
 
-def ceilings_of_this_machine(
-    cache: Path | None = None, fresh: bool = False, quick: bool = False, progress: OnStep | None = None
-) -> Ceilings:
-    """Those that were kept from an earlier measurement on this machine with these versions; else measured now.
+class CeilingProcess:
+    """A process that measures with one number of threads: TensorFlow cannot change that number once it runs.
 
-    Args:
-        cache: folder in which they are kept; None: tfperf's own.
-        fresh: measure them in any case.
-        quick: fewer sizes and samples will do; thorough ones that are kept do as well.
-        progress: is told what is being measured.
-
-    Raises:
-        HardwareError: as `measure_ceilings`.
+    It is `python -m tfperf.hardware.ceilings.worker`; it and all that it started end with this object's `with` block.
     """
-    thorough = keeping(cache, "ceilings", Ceilings)
-    if not quick:
-        return thorough.get(lambda: measure_ceilings(progress=progress), fresh)
-    if not fresh and (kept := thorough.kept()):
-        return kept
-    return keeping(cache, "ceilings-quick", Ceilings).get(lambda: measure_ceilings(None, True, progress), fresh)
 
+    def __init__(self, order: Order, deadline: float, tell: Callable[[str], None]) -> None:
+        """Start it; it loads TensorFlow and compiles, and measures nothing yet.
 
-def _ignore(_: str) -> None:
-    """Nobody wants to be told."""
+        Args:
+            order: what it is to measure.
+            deadline: seconds that it may be waited for, in all.
+            tell: is told what it does.
+        """
+        self.threads = order.threads
+        self._tell, self._deadline, self._patience = tell, deadline, Patience(deadline)
+        self._process = ChildProcess(
+            [sys.executable, "-P", "-m", "tfperf.hardware.ceilings.worker", order.model_dump_json()],
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            environment=QUIET | os.environ,
+        )
+        self._dialogue = Dialogue(self._process)
+        assert self._process.stderr is not None
+        self._complaints = LastBytes(self._process.stderr)
+
+    def wait_until_ready(self) -> None:
+        """Return when it can measure.
+
+        Raises:
+            HardwareError: it failed, died, or was not ready in time.
+        """
+        self._next("ready", self._listen)
+
+    def measure(self) -> Part:
+        """Have it measure.
+
+        Raises:
+            HardwareError: it failed, died, or was not done in time.
+        """
+        told = self._next("part", lambda: self._dialogue.ask("begin", self._patience))
+        return Part.model_validate_json(json.dumps(told))  # which takes a list for a tuple, where JSON has no other
+
+    def __enter__(self) -> Self:
+        """End the process at the end of the `with` block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, whatever it does: it has nothing to put in order."""
+        self._process.close()
+
+    def _next(self, wanted: str, told: Callable[[], Any]) -> Any:
+        """What it tells under this name; what it tells before is what it does."""
+        try:
+            while wanted not in (words := told()):
+                self._tell(f"{thread_words(self.threads)}: {words['doing']}")
+                told = self._listen
+            return words[wanted]
+        except TimeoutError as error:
+            self._process.end()
+            raise HardwareError(
+                f"expected the ceilings to be measured within {self._deadline:g} s; the process was ended"
+            ) from error
+        except EOFError as error:
+            code = self._process.end()
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            raise HardwareError(f"the process that measures the ceilings {how}: {self._last_words()}") from error
+
+    def _listen(self) -> Any:
+        return self._dialogue.listen(self._patience)
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self._complaints.text().splitlines()]
+        said = [line for line in lines if line and not START_UP_NOISE.search(line)]
+        return said[-1][:300] if said else "it said nothing"

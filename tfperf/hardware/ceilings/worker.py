@@ -5,7 +5,6 @@ On standard output it writes lines of JSON: {"doing": words} as it goes on, {"re
 standard input to begin, so that nobody else measures meanwhile, and at last {"part": a Part}.
 """
 
-import contextlib
 import ctypes
 import itertools
 import json
@@ -19,11 +18,11 @@ import psutil
 
 from tfperf.errors import shortened
 from tfperf.hardware.ceilings import Bandwidth, CallCost, ProductRate, Refusal
-from tfperf.hardware.ceilings.part import Order, Part
-from tfperf.hardware.repeating import Sample, Work, in_turns, on_change
+from tfperf.hardware.ceilings.figures import Order, Part
+from tfperf.hardware.repeating import Sample, TimedTask, in_turns, on_change
 from tfperf.importing import KERAS_CAN_DO_WITHOUT, absent
 from tfperf.measure import Environment
-from tfperf.measure.devices import device_synchronizer
+from tfperf.measure.clock import device_synchronizer
 
 __all__ = ["main", "measure_part"]
 
@@ -54,10 +53,9 @@ def main() -> None:
     """Measure, and write the part."""
     order = Order.model_validate_json(sys.argv[1])
     libc = ctypes.CDLL(None)
-    with contextlib.suppress(AttributeError):  # another C library than glibc
-        # Memory that was freed stays the process's own: a bandwidth is not that of getting new pages from the system.
-        for option, value in ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1)):
-            libc.mallopt(option, value)
+    # Memory that was freed stays the process's own: a bandwidth is not that of getting new pages from the system.
+    for option, value in ((M_ARENA_MAX, 1), (M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31 - 1)):
+        libc.mallopt(option, value)
     report = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)  # what TensorFlow may print is not part of the report
 
@@ -86,7 +84,7 @@ def measure_part(order: Order, begin: Callable[[], None], on_step: Callable[[str
         import tensorflow as tf
 
     from tfperf.hardware.ceilings.cases import Case, cases
-    from tfperf.hardware.ceilings.dispatching import GRAPH_OP, dispatch_works, dispatches
+    from tfperf.hardware.ceilings.looping import GRAPH_OP, dispatch_tasks, dispatches
 
     tf.config.threading.set_intra_op_parallelism_threads(order.threads)
     tf.config.threading.set_inter_op_parallelism_threads(max(order.memory, default=1))
@@ -116,13 +114,13 @@ def measure_part(order: Order, begin: Callable[[], None], on_step: Callable[[str
     largest = psutil.virtual_memory().available // MEMORY_SHARE
     able = [case for case in cases(order, largest, on_gpu=bool(gpus)) if runs(case)]
     able.sort(key=lambda case: case.work, reverse=True)  # peaks and the memory itself: they are taken again first
-    calls = _call_works(tf) if order.calls else []
-    turns = dispatch_works(compiled=bool(order.memory) and not gpus)
-    works = [*calls, *turns, *(_copy_works(tf) if gpus else [])]
-    kinds = {work.name: "calls" for work in works} | {case.name: case.kind for case in able}
+    calls = _call_tasks(tf) if order.calls else []
+    turns = dispatch_tasks(compiled=bool(order.memory) and not gpus)
+    tasks = [*calls, *turns, *(_copy_tasks(tf) if gpus else [])]
+    kinds = {task.name: "calls" for task in tasks} | {case.name: case.kind for case in able}
     begin()
     repeats = in_turns(
-        [*works, *(Work(case.name, case.sampler) for case in able)],
+        [*tasks, *(TimedTask(case.name, case.sampler) for case in able)],
         QUICK_SECONDS if order.quick else SECONDS,
         time_limit=(QUICK_TIME_LIMIT if order.quick else TIME_LIMIT) * len(kinds),
         on_turn=on_change(on_step, kinds.__getitem__),
@@ -142,7 +140,7 @@ def measure_part(order: Order, begin: Callable[[], None], on_step: Callable[[str
         products=tuple(one for one in figures if isinstance(one, ProductRate)),
         bandwidths=tuple(one for one in figures if isinstance(one, Bandwidth)),
         calls=(
-            CallCost(name=GRAPH_OP, seconds=each[GRAPH_OP], repeatable=all(agree[work.name] for work in turns)),
+            CallCost(name=GRAPH_OP, seconds=each[GRAPH_OP], repeatable=all(agree[task.name] for task in turns)),
             *(CallCost(name=one.name, seconds=seconds[one.name], repeatable=agree[one.name]) for one in calls),
         ),
         to_device_bytes_per_second=COPIED / seconds[COPIES[0]] if gpus else None,
@@ -152,7 +150,7 @@ def measure_part(order: Order, begin: Callable[[], None], on_step: Callable[[str
     )
 
 
-def _call_works(tf: Any) -> list[Work]:
+def _call_tasks(tf: Any) -> list[TimedTask]:
     """Calls that compute next to nothing, the cheapest first."""
     import keras
 
@@ -160,10 +158,10 @@ def _call_works(tf: Any) -> list[Work]:
     function = tf.function(lambda x: x + 1.0, autograph=False)
     model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(16)])
     return [
-        Work("python call", lambda: _calling(lambda: None, 20_000)),
-        Work("eager op", lambda: _calling(lambda: tf.add(x, x), 200)),
-        Work("tf.function call", lambda: _calling(lambda: function(x), 5)),
-        Work("model call", lambda: _calling(lambda: model(x), 3)),
+        TimedTask("python call", lambda: _calling(lambda: None, 20_000)),
+        TimedTask("eager op", lambda: _calling(lambda: tf.add(x, x), 200)),
+        TimedTask("tf.function call", lambda: _calling(lambda: function(x), 5)),
+        TimedTask("model call", lambda: _calling(lambda: model(x), 3)),
     ]
 
 
@@ -183,7 +181,7 @@ def _calling(call: Callable[[], object], calls: int) -> Sample:
     return sample
 
 
-def _copy_works(tf: Any) -> list[Work]:
+def _copy_tasks(tf: Any) -> list[TimedTask]:
     """Copies between the memory of the host and of the first GPU."""
 
     def to_device() -> Sample:
@@ -196,7 +194,7 @@ def _copy_works(tf: Any) -> list[Work]:
             numbers = tf.zeros([COPIED // 4])
         return _calling(lambda: numbers.cpu(), 1)
 
-    return [Work(COPIES[0], to_device), Work(COPIES[1], from_device)]
+    return [TimedTask(COPIES[0], to_device), TimedTask(COPIES[1], from_device)]
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def work_of(name: str, operation: Any) -> Work:
     """What one operation computes and moves.
 
     Args:
-        operation: a `tf.Operation`, or a `Ran`: what of it ran.
+        operation: a `tf.Operation`, or a `KernelRun`: what of it ran.
 
     Raises:
         HardwareError: a shape is not known.

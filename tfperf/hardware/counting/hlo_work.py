@@ -32,11 +32,11 @@ ELEMENTWISE = frozenset(
 )
 
 
-class _Step(NamedTuple):
+class _HloStep(NamedTuple):
     """An instruction, and those whose answers it takes."""
 
     instruction: Instruction
-    takes: tuple["_Step", ...]
+    takes: tuple["_HloStep", ...]
 
     @property
     def moves(self) -> bool:
@@ -44,7 +44,7 @@ class _Step(NamedTuple):
         return self.instruction.opcode not in VIEWS | SOURCES
 
     @property
-    def seen_through(self) -> Iterator["_Step"]:
+    def seen_through(self) -> Iterator["_HloStep"]:
         """What it takes, behind all views."""
         for step in self.takes:
             if step.instruction.opcode in VIEWS:
@@ -66,11 +66,11 @@ def hlo_work(program: Program) -> list[Work]:
     Raises:
         HardwareError: it has loops or branches, whose turns only a run can tell.
     """
-    operations: dict[str, list[_Step]] = {}
+    operations: dict[str, list[_HloStep]] = {}
     steps = list(_steps(program))
     for step in steps:
         operations.setdefault(_owner(step), []).append(step)
-    given: dict[int, _Step] = {}  # what leaves the operation that made it
+    given: dict[int, _HloStep] = {}  # what leaves the operation that made it
     read: dict[str, dict[int, int]] = {name: {} for name in operations}
     for step in steps:
         for taken in step.seen_through if step.moves else ():
@@ -91,21 +91,21 @@ def hlo_work(program: Program) -> list[Work]:
     ]
 
 
-def _steps(program: Program, computation: str | None = None) -> Iterator[_Step]:
+def _steps(program: Program, computation: str | None = None) -> Iterator[_HloStep]:
     """The instructions that run, in order; those of a function that is called come before its call.
 
     There its parameters are sources, and so is the call: the function's last step has written what it gives.
     """
-    known: dict[str, _Step] = {}
+    known: dict[str, _HloStep] = {}
     for instruction in _needed(program.computations[computation or program.entry]):
         if instruction.opcode in LOOPS:
             where = instruction.op_name or instruction.name
             raise HardwareError(f"expected a net without loops and branches, whose work can be counted; {where} is one")
         if instruction.opcode == "call":
             yield from _steps(program, (instruction.attribute("to_apply") or "").lstrip("%"))
-            step = _Step(instruction._replace(opcode="parameter"), ())
+            step = _HloStep(instruction._replace(opcode="parameter"), ())
         else:
-            step = _Step(instruction, tuple(known[name] for name in instruction.operands))
+            step = _HloStep(instruction, tuple(known[name] for name in instruction.operands))
         known[instruction.name] = step
         yield step
 
@@ -119,18 +119,18 @@ def _needed(instructions: Sequence[Instruction]) -> list[Instruction]:
     return [instruction for instruction in instructions if instruction.name in needed]
 
 
-def _owner(step: _Step) -> str:
+def _owner(step: _HloStep) -> str:
     """The operation that an instruction was made of."""
     return step.instruction.op_name or step.instruction.name
 
 
-def _work_of(name: str, steps: list[_Step], read: int, written: int) -> Work:
+def _work_of(name: str, steps: list[_HloStep], read: int, written: int) -> Work:
     flops = [_flops(step) for step in steps]
     products = sum(one for step, one in zip(steps, flops, strict=True) if step.instruction.opcode in PRODUCTS)
     return Work(name=name[-200:], flops=sum(flops), products=products, read=read, written=written, operations=1)
 
 
-def _flops(step: _Step) -> int:
+def _flops(step: _HloStep) -> int:
     """Count as `operation_flops.flops_of` does."""
     instruction = step.instruction
     given, taken = instruction.arrays[0], [one.instruction.arrays[0] for one in step.takes if one.instruction.arrays]

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfperf.hardware.kernels.ran import Origin, Ran, Taken
-from tfperf.hardware.kernels.session import Session, inside
+from tfperf.hardware.kernels.kernel_run import KernelInput, KernelRun, TensorOrigin
+from tfperf.hardware.kernels.traced import Session, inside
 from tfperf.measure.clock import wall_clock
 
 __all__ = ["Among", "alone", "can_be_alone"]
@@ -37,16 +37,19 @@ class Among(NamedTuple):
     """Whether nothing runs before it: what waking TensorFlow's threads costs is in its time."""
 
 
-def can_be_alone(operation: Ran) -> bool:
+def can_be_alone(operation: KernelRun) -> bool:
     """Whether a kernel can be run by itself: it takes nothing but plain numbers, constants, and variables."""
     return (
         bool(operation.taken)
         and not operation.unknown
-        and all(one.origin in (Origin.CONSTANT, Origin.VARIABLE) or one.spec.dtype in PLAIN for one in operation.taken)
+        and all(
+            one.origin in (TensorOrigin.CONSTANT, TensorOrigin.VARIABLE) or one.spec.dtype in PLAIN
+            for one in operation.taken
+        )
     )
 
 
-def alone(operation: Ran, among: Among) -> float:
+def alone(operation: KernelRun, among: Among) -> float:
     """Seconds inside of a kernel that runs by itself, among other traffic: the shortest of many samples.
 
     On a machine that others use, too, a decile of them may be disturbed in one place and not in another, and the
@@ -100,23 +103,23 @@ def _variable(spec: tf.TensorSpec) -> Any:
     return tf.compat.v1.get_variable(name, initializer=first, use_resource=True)
 
 
-def _stored(taken: Taken) -> Any:
+def _stored(taken: KernelInput) -> Any:
     """What is kept from turn to turn of what a kernel takes: a variable; of a constant the tensor."""
-    if taken.origin is Origin.CONSTANT:
+    if taken.origin is TensorOrigin.CONSTANT:
         return tf.constant(tf.make_ndarray(taken.source.attr["value"].tensor))
-    if taken.origin is Origin.VARIABLE:
+    if taken.origin is TensorOrigin.VARIABLE:
         attributes = taken.source.attr
         shape, dtype = tf.TensorShape(attributes["shape"].shape), tf.dtypes.as_dtype(attributes["dtype"].type)
         return _variable(tf.TensorSpec(shape, dtype))
     return _variable(taken.spec)
 
 
-def _turn(operation: Ran, stored: Sequence[Any], after: Any, scope: str) -> Any:
+def _turn(operation: KernelRun, stored: Sequence[Any], after: Any, scope: str) -> Any:
     """One turn of the kernel, after a sweep through memory; its operation."""
     graph = after.graph
     with graph.control_dependencies([after]):
         taken = [_read(*both) for both in zip(operation.taken, stored, strict=True)]
-    given = [place for place, one in enumerate(operation.taken) if one.origin is Origin.GIVEN]
+    given = [place for place, one in enumerate(operation.taken) if one.origin is TensorOrigin.GIVEN]
     numbers = sum(_bytes(spec) for spec in (*operation.outputs, *(operation.inputs[place] for place in given))) // 4
     with graph.control_dependencies([after, *(taken[place] for place in given)]):
         last = tf.fill([max(1, numbers)], 0.0)  # memory that is free by the time the kernel asks for some
@@ -126,14 +129,14 @@ def _turn(operation: Ran, stored: Sequence[Any], after: Any, scope: str) -> Any:
     return _kernel(operation, taken, last, scope)
 
 
-def _read(taken: Taken, kept: Any) -> Any:
+def _read(taken: KernelInput, kept: Any) -> Any:
     """A tensor as a kernel takes it; what others give it in memory of its own."""
-    if taken.origin is Origin.CONSTANT:
+    if taken.origin is TensorOrigin.CONSTANT:
         return kept
-    if taken.origin is Origin.VARIABLE:
+    if taken.origin is TensorOrigin.VARIABLE:
         return kept.handle
     tensor = kept.read_value()
-    return tensor if taken.origin is Origin.WEIGHT else _written(tensor)
+    return tensor if taken.origin is TensorOrigin.WEIGHT else _written(tensor)
 
 
 def _written(tensor: Any) -> Any:
@@ -147,7 +150,7 @@ def _bytes(spec: tf.TensorSpec) -> int:
     return 0 if spec.dtype not in PLAIN else int(spec.shape.num_elements() * spec.dtype.size)
 
 
-def _kernel(operation: Ran, taken: Sequence[Any], after: Any, scope: str) -> Any:
+def _kernel(operation: KernelRun, taken: Sequence[Any], after: Any, scope: str) -> Any:
     """The kernel's node, in the graph that is being built; its operation.
 
     Args:

@@ -9,11 +9,11 @@ from tfperf.hardware.ceilings import Ceilings
 from tfperf.hardware.counting.graph_work import VIEWS, work_of
 from tfperf.hardware.counting.work import Work
 from tfperf.hardware.kernels.alone import Among
-from tfperf.hardware.kernels.ran import Origin, Ran
+from tfperf.hardware.kernels.kernel_run import KernelRun, TensorOrigin
 from tfperf.hardware.kernels.roofline import Cost
 from tfperf.hardware.kernels.times import KernelTimes
 
-__all__ = ["Prediction", "bytes_of_a_run"]
+__all__ = ["KernelPredictor", "bytes_of_a_run"]
 
 FREE = VIEWS | {"_Arg", "_Retval", "LoopCond", "Enter", "Exit", "Merge", "Switch", "NextIteration", "AssignVariableOp"}
 """Operations that only hand on what they take."""
@@ -21,7 +21,7 @@ FREE = VIEWS | {"_Arg", "_Retval", "LoopCond", "Enter", "Exit", "Merge", "Switch
 CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile", "If", "StatelessIf"})
 """Operations that call functions."""
 
-KEPT = (Origin.WEIGHT, Origin.CONSTANT)
+KEPT = (TensorOrigin.WEIGHT, TensorOrigin.CONSTANT)
 
 SMALL = 0.01
 """Kernels that take less than this share of a run are not measured alone: the roofline is exact enough for them."""
@@ -30,7 +30,7 @@ LEAST, MOST = 2**16, 2**26
 """Bytes: less stays in the nearest caches, more than that in none."""
 
 
-class Prediction:
+class KernelPredictor:
     """What this machine gives: ceilings for the roofline, kernels by themselves for the times."""
 
     def __init__(self, ceilings: Ceilings, times: KernelTimes) -> None:
@@ -43,7 +43,7 @@ class Prediction:
         self.threads = times.threads
         ceilings.peak("float32", self.threads)
 
-    def learn(self, operations: Sequence[Ran], meanwhile: Callable[[], object] = lambda: None) -> None:
+    def learn(self, operations: Sequence[KernelRun], meanwhile: Callable[[], object] = lambda: None) -> None:
         """Measure the kernels of operations that run one after the other, those that are not known.
 
         Args:
@@ -51,7 +51,7 @@ class Prediction:
         """
         self.times.learn(self._working(operations), meanwhile)
 
-    def costs(self, operations: Sequence[Ran]) -> list[Cost]:
+    def costs(self, operations: Sequence[KernelRun]) -> list[Cost]:
         """Seconds of operations that run one after the other, as they have run before.
 
         Each takes as long as by itself, its weights as far away as the others send them, the first with what waking
@@ -70,14 +70,14 @@ class Prediction:
             found.append(cost)
         return found
 
-    def _working(self, operations: Sequence[Ran]) -> list[tuple[Ran, Among]]:
+    def _working(self, operations: Sequence[KernelRun]) -> list[tuple[KernelRun, Among]]:
         """Find the kernels that take a share of the time worth measuring, each with its place in the run."""
         whole, least = bytes_of_a_run(operations), SMALL * sum(one.seconds for one in operations)
         working = [one for one in operations if self.roofline(one).seconds]
         placed = [(one, Among(_beside(one, whole), first=one is working[0])) for one in working]
         return sorted((one for one in placed if one[0].seconds >= least), key=lambda one: -one[0].seconds)
 
-    def roofline(self, operation: Ran) -> Cost:
+    def roofline(self, operation: KernelRun) -> Cost:
         """The longer of an operation's arithmetic at the peak and its traffic at its bandwidth, and a dispatch."""
         work = self.work(operation)
         if not work.bytes:
@@ -88,11 +88,11 @@ class Prediction:
         start = self.ceilings.call("graph op")
         return Cost(*(operation.turns * part for part in (max(compute, traffic) + start, compute, traffic, start)))
 
-    def is_call(self, operation: Ran) -> bool:
+    def is_call(self, operation: KernelRun) -> bool:
         """Whether an operation's time is that of others, which are in the trace themselves."""
         return operation.type in CALLS and operation.compiled is None
 
-    def work(self, operation: Ran) -> Work:
+    def work(self, operation: KernelRun) -> Work:
         """What an operation that ran computes and moves, in one turn; nothing, if it only hands on."""
         name = operation.name[-200:]
         if operation.compiled is not None:
@@ -103,14 +103,14 @@ class Prediction:
         beside = len(operation.fused) * work.written // 4 if operation.outputs else 0
         return work.model_copy(update={"flops": work.flops + beside})
 
-    def _peak(self, operation: Ran) -> float:
+    def _peak(self, operation: KernelRun) -> float:
         """The peak in FLOP/s of the operation's type, where products of it were measured, else float32's."""
         dtype = operation.outputs[0].dtype.name if operation.outputs else "float32"
         measured = {one.dtype for one in self.ceilings.products if one.threads == self.threads}
         return self.ceilings.peak(dtype if dtype in measured else "float32", self.threads)
 
 
-def bytes_of_a_run(operations: Sequence[Ran]) -> int:
+def bytes_of_a_run(operations: Sequence[KernelRun]) -> int:
     """About how many bytes a run touches: what is taken of variables and constants, and what else one operation does.
 
     What operations give one another is in the same memory again and again.
@@ -128,7 +128,7 @@ def bytes_of_a_run(operations: Sequence[Ran]) -> int:
     return sum(kept.values()) + largest
 
 
-def _beside(operation: Ran, whole: int) -> int:
+def _beside(operation: KernelRun, whole: int) -> int:
     """Bytes that a run touches beside those of one operation; the nearest power of 2, which other nets have, too."""
     own = sum(one.bytes for one in operation.taken) + sum(map(_bytes, operation.outputs))
     return int(min(MOST, max(LEAST, 2 ** round(math.log2(max(1, whole - own))))))

@@ -10,9 +10,9 @@ from typing import Literal
 import tensorflow as tf
 from pydantic import Field
 
-from tfperf.hardware.keeping import keeping
 from tfperf.hardware.kernels.alone import Among, alone, can_be_alone
-from tfperf.hardware.kernels.ran import Origin, Ran
+from tfperf.hardware.kernels.kernel_run import KernelRun, TensorOrigin
+from tfperf.hardware.machine import machine_cache
 from tfperf.measure.value import Name, Value
 
 __all__ = ["KernelTable", "KernelTimes"]
@@ -47,7 +47,7 @@ class KernelTimes:
         self,
         threads: int,
         cache: Path | None = None,
-        measure: Callable[[Ran, Among], float] | None = None,
+        measure: Callable[[KernelRun, Among], float] | None = None,
         tell: Callable[[str], None] | None = None,
         fresh: bool = False,
     ) -> None:
@@ -63,21 +63,21 @@ class KernelTimes:
         self.threads = threads
         self._measure = measure or alone
         self._tell = tell or (lambda _: None)
-        self._keeping = keeping(cache, f"kernels-{threads}", KernelTable)
-        kept = None if fresh else self._keeping.kept()
+        self._cache = machine_cache(cache, f"kernels-{threads}", KernelTable)
+        kept = None if fresh else self._cache.read()
         self._known: dict[str, float] = dict(kept.seconds) if kept else {}
         self._unsure: dict[str, float | None] = {}
         self._new = False
         self.until = math.inf
         """The time (`time.monotonic`) after which no kernel is measured any more."""
 
-    def alone(self, operation: Ran, among: Among) -> float | None:
+    def alone(self, operation: KernelRun, among: Among) -> float | None:
         """Seconds inside of a kernel by itself; None: it cannot be run so."""
         self.learn([(operation, among)])
         name = name_of(operation, among)
         return self._known.get(name) or self._unsure[name]
 
-    def learn(self, wanted: Iterable[tuple[Ran, Among]], meanwhile: Callable[[], object] = lambda: None) -> None:
+    def learn(self, wanted: Iterable[tuple[KernelRun, Among]], meanwhile: Callable[[], object] = lambda: None) -> None:
         """Measure what is not known, in passes over all of it: a disturbance of some seconds falls on one pass only.
 
         Args:
@@ -116,7 +116,7 @@ class KernelTimes:
     def keep(self) -> None:
         """Write what is new to the file, where that can be written."""
         if self._new:
-            self._keeping.get(lambda: KernelTable(threads=self.threads, seconds=self._known), fresh=True)
+            self._cache.get(lambda: KernelTable(threads=self.threads, seconds=self._known), fresh=True)
             self._new = False
 
     @property
@@ -129,7 +129,7 @@ class KernelTimes:
         """How many were measured of which no two measurements agree: they are told, and not kept."""
         return sum(one is not None for one in self._unsure.values())
 
-    def _once(self, operation: Ran, among: Among) -> float | None:
+    def _once(self, operation: KernelRun, among: Among) -> float | None:
         """One measurement; None: it cannot be made."""
         if not can_be_alone(operation):
             return None
@@ -139,9 +139,9 @@ class KernelTimes:
             return None
 
 
-def name_of(operation: Ran, among: Among) -> str:
+def name_of(operation: KernelRun, among: Among) -> str:
     """What decides how long a kernel takes: its attributes, types, shapes, and where they are; in words, and a hash."""
-    taken = [f"{_words(one.spec)}{'' if one.origin is Origin.GIVEN else '*'}" for one in operation.taken]
+    taken = [f"{_words(one.spec)}{'' if one.origin is TensorOrigin.GIVEN else '*'}" for one in operation.taken]
     whole = hashlib.sha256()
     for key in sorted(set(operation.attributes) - {"_class"} - ({"f"} if operation.compiled else set())):
         whole.update(key.encode() + operation.attributes[key].SerializeToString(deterministic=True))
@@ -154,9 +154,9 @@ def name_of(operation: Ran, among: Among) -> str:
                 whole.update(key.encode() + node.attr[key].SerializeToString(deterministic=True))
     for one in operation.taken:
         whole.update(f"{_words(one.spec)} {one.origin}".encode())
-        if one.origin is Origin.CONSTANT:
+        if one.origin is TensorOrigin.CONSTANT:
             whole.update(one.source.attr["value"].tensor.SerializeToString(deterministic=True))
-        if one.origin is Origin.VARIABLE:
+        if one.origin is TensorOrigin.VARIABLE:
             whole.update(one.source.attr["shape"].SerializeToString(deterministic=True))
     words = f"{operation.kernel.lstrip('_')} {' '.join(taken)}"
     place = f"beside {among.beside >> 10} KiB{' first' if among.first else ''}"

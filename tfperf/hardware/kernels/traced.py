@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from tfperf.errors import HardwareError
 from tfperf.hardware.counting.graph_work import called_work
-from tfperf.hardware.kernels.ran import Compiled, Ran, ran
-from tfperf.hardware.kernels.session import Session, inside
+from tfperf.hardware.kernels.kernel_run import CompiledFunction, KernelRun, kernel_run
 from tfperf.measure.clock import wall_clock
 
-__all__ = ["RUNS", "Traced"]
+__all__ = ["RUNS", "Session", "Traced", "inside"]
 
 RUNS = 100
 """Traced runs, of which each kernel's time is the shortest, as by itself; fewer where they last long."""
@@ -33,6 +32,10 @@ WARM_UPS = 3
 
 CONTROL = frozenset({"_SOURCE", "_SINK"})
 """Nodes of the executor itself."""
+
+
+TRACED = tf.compat.v1.RunOptions.SOFTWARE_TRACE
+"""Trace what the executor does; the level above also starts profilers of devices, which takes longer."""
 
 
 class Traced:
@@ -105,7 +108,7 @@ class Traced:
         """Free the session."""
         self._session.__exit__(kind, error, trace)
 
-    def operations(self, runs: int = RUNS) -> list[Ran]:
+    def operations(self, runs: int = RUNS) -> list[KernelRun]:
         """What runs, in the order in which it begins, each with the time inside of its kernel."""
         nodes: dict[str, Any] = {}
         for _ in range(WARM_UPS):
@@ -124,16 +127,18 @@ class Traced:
         whole = sum(usual.values())
         longer = run / whole if whole else 1.0
         return [
-            ran(nodes[name], nodes, given, best[name], usual[name] * longer, turns[name], self._compiled(nodes[name]))
+            kernel_run(
+                nodes[name], nodes, given, best[name], usual[name] * longer, turns[name], self._compiled(nodes[name])
+            )
             for name in sorted(seen, key=lambda name: int(seen[name].all_start_nanos))
         ]
 
-    def _compiled(self, node: Any) -> Compiled | None:
+    def _compiled(self, node: Any) -> CompiledFunction | None:
         """The function that a node calls, if XLA compiles it: what happens in there is in no trace."""
         if "_XlaMustCompile" not in node.attr or not node.attr["_XlaMustCompile"].b:
             return None
         try:
-            return Compiled(called_work(self._written.get_operation_by_name(node.name)), self._library)
+            return CompiledFunction(called_work(self._written.get_operation_by_name(node.name)), self._library)
         except (HardwareError, KeyError):  # its shapes are not known, or TensorFlow has renamed it
             return None
 
@@ -153,6 +158,64 @@ class Traced:
             plain.append(between - start)
             traced.append(wall_clock() - between)
         return median(traced) / median(plain) - 1
+
+
+class Session:
+    """A session of TensorFlow's that runs one operation at a time on the CPU, with as many threads as this process has.
+
+    A context manager.
+    """
+
+    def __init__(self, graph: Any, *, rewritten: bool = True) -> None:
+        """Open it.
+
+        Args:
+            graph: a `tf.Graph`.
+            rewritten: whether TensorFlow may rewrite the graph, as it does for functions; else every operation runs as
+                it is written, as in eager execution.
+        """
+        settings = tf.compat.v1.ConfigProto(
+            inter_op_parallelism_threads=1,
+            intra_op_parallelism_threads=tf.config.threading.get_intra_op_parallelism_threads(),
+        )
+        if not rewritten:
+            settings.graph_options.rewrite_options.disable_meta_optimizer = True
+            settings.graph_options.optimizer_options.opt_level = tf.compat.v1.OptimizerOptions.L0
+        self._session = tf.compat.v1.Session(graph=graph, config=settings)
+
+    def __enter__(self) -> Self:
+        """Ready to run."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free what it holds."""
+        self._session.close()
+
+    def run(self, targets: Sequence[Any], feeds: Mapping[Any, Any] | None = None) -> None:
+        """Run operations, and what they need."""
+        self._session.run(targets, feeds)
+
+    def nodes(self, targets: Sequence[Any], feeds: Mapping[Any, Any] | None = None) -> dict[str, Any]:
+        """The nodes, by name, of the graph that really runs."""
+        told = self._run(targets, feeds, output_partition_graphs=True)
+        return {node.name: node for graph in told.partition_graphs for node in graph.node}
+
+    def traced(self, targets: Sequence[Any], feeds: Mapping[Any, Any] | None = None) -> list[Any]:
+        """What each node did in a run, as TensorFlow's `NodeExecStats`; in loops, each turn."""
+        told = self._run(targets, feeds, trace_level=TRACED).step_stats
+        return [stats for device in told.dev_stats for stats in device.node_stats]
+
+    def _run(self, targets: Sequence[Any], feeds: Mapping[Any, Any] | None, **options: Any) -> Any:
+        told = tf.compat.v1.RunMetadata()
+        self._session.run(targets, feeds, options=tf.compat.v1.RunOptions(**options), run_metadata=told)
+        return told
+
+
+def inside(stats: Any) -> float:
+    """Seconds that a kernel took, from what a node did: without its dispatch."""
+    return float(stats.op_end_rel_nanos - stats.op_start_rel_nanos) * 1e-9
 
 
 def _enough(runs: int) -> Iterator[None]:

@@ -39,21 +39,18 @@ if TYPE_CHECKING:
 
     from tfperf.parallel.horovod import callbacks, elastic
     from tfperf.parallel.horovod.batches import equal_batches, shard
-    from tfperf.parallel.horovod.broadcasting import broadcast_variables
-    from tfperf.parallel.horovod.digests import check_equal, weights_digest
-    from tfperf.parallel.horovod.exchanges import (
+    from tfperf.parallel.horovod.collectives import (
         allgather,
         allgather_object,
         allreduce,
         broadcast,
         broadcast_object,
+        broadcast_variables,
         join,
     )
-    from tfperf.parallel.horovod.leading import lead, rank_0_first
-    from tfperf.parallel.horovod.leaving import shutdown
-    from tfperf.parallel.horovod.optimizer import DistributedOptimizer, PartialDistributedOptimizer
-    from tfperf.parallel.horovod.process import init, verbose
-    from tfperf.parallel.horovod.saving import load_model
+    from tfperf.parallel.horovod.coordination import check_equal, lead, rank_0_first, weights_digest
+    from tfperf.parallel.horovod.optimizer import DistributedOptimizer, PartialDistributedOptimizer, load_model
+    from tfperf.parallel.horovod.process import init, shutdown, verbose
 
 __all__ = [
     "Adasum",
@@ -97,23 +94,23 @@ __all__ = [
 _HOMES = {
     "DistributedOptimizer": "optimizer",
     "PartialDistributedOptimizer": "optimizer",
-    "allgather": "exchanges",
-    "allgather_object": "exchanges",
-    "allreduce": "exchanges",
-    "broadcast": "exchanges",
-    "broadcast_object": "exchanges",
-    "broadcast_variables": "broadcasting",
-    "check_equal": "digests",
+    "allgather": "collectives",
+    "allgather_object": "collectives",
+    "allreduce": "collectives",
+    "broadcast": "collectives",
+    "broadcast_object": "collectives",
+    "broadcast_variables": "collectives",
+    "check_equal": "coordination",
     "equal_batches": "batches",
     "init": "process",
-    "join": "exchanges",
-    "lead": "leading",
-    "load_model": "saving",
-    "rank_0_first": "leading",
+    "join": "collectives",
+    "lead": "coordination",
+    "load_model": "optimizer",
+    "rank_0_first": "coordination",
     "shard": "batches",
-    "shutdown": "leaving",
+    "shutdown": "process",
     "verbose": "process",
-    "weights_digest": "digests",
+    "weights_digest": "coordination",
 }
 """Public name -> the module here that it is loaded from; the others are Horovod's own."""
 

@@ -8,9 +8,9 @@ import horovod.tensorflow as hvd
 import keras
 import tensorflow as tf
 
-from tfperf.parallel.horovod.gathering import gather
-from tfperf.parallel.horovod.meeting import name_ranks
+from tfperf.parallel.horovod.collectives import gather
 from tfperf.parallel.horovod.stalls import watching
+from tfperf.parallel.rank_names import name_ranks
 
 __all__ = ["equal_batches", "shard"]
 

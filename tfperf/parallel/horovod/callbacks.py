@@ -1,5 +1,6 @@
 """Keras callbacks for training on all ranks; `default()` has those that nearly every training wants."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,11 @@ import horovod.tensorflow as hvd
 import keras
 
 from tfperf.errors import HorovodError
-from tfperf.parallel.horovod.broadcasting import broadcast_variables, tensorflow_variable
-from tfperf.parallel.horovod.gathering import gather
-from tfperf.parallel.horovod.guard import GuardCallback
-from tfperf.parallel.horovod.learning_rate import LearningRateScheduleCallback, LearningRateWarmupCallback
+from tfperf.parallel.horovod.collectives import broadcast_variables, gather, tensorflow_variable
+from tfperf.parallel.horovod.coordination import check_equal, differing_ranks, gather_digests, meet
 from tfperf.parallel.horovod.optimizer import distributed_part
+from tfperf.parallel.horovod.stalls import forget_exchanges
+from tfperf.parallel.rank_names import name_ranks
 
 __all__ = [
     "BroadcastGlobalVariablesCallback",
@@ -23,6 +24,12 @@ __all__ = [
     "MetricAverageCallback",
     "default",
 ]
+
+POLICIES = ("equalise", "refuse")
+"""What to do about unequal numbers of batches."""
+
+_EPOCH_IS_OVER = "the epoch is over"
+"""Put into `model.stop_training`, where any true value ends the epoch; told from a real wish to stop by identity."""
 
 
 def default(*, check_every: int | None = None, unequal: str = "equalise") -> list[keras.callbacks.Callback]:
@@ -136,3 +143,249 @@ def _rename_when_written(write: Callable[..., None], filepath: str, options: dic
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+class GuardCallback(keras.callbacks.Callback):
+    """Compares the ranks, and ends training on all of them with the odd one named when they differ.
+
+    - Before the first batch: the optimizer must be distributed, and numbers of batches, where known, be equal.
+    - After each epoch, and every so many batches: trainable weights and optimizer state must be equal.
+    - A rank that runs out of batches waits for the others at the end of the epoch, so that nothing hangs; until they
+      come its gradients count as zero. Then all go on from the rank that went furthest, with equal epochs.
+    - After each epoch, statistics that ranks gather apart, such as BatchNormalization's, are averaged.
+    """
+
+    def __init__(self, every: int | None = None, unequal: str = "equalise") -> None:
+        """Take the batches between comparisons and what to do about unequal epochs.
+
+        Args:
+            every: batches from one comparison of the weights to the next; None: at the end of each epoch only.
+            unequal: "equalise": shorten all epochs to the shortest, with a warning; "refuse": raise.
+
+        Raises:
+            ValueError: an argument is out of its range.
+        """
+        super().__init__()
+        if every is not None and every < 1:
+            raise ValueError(f"expected every to be a number of batches from 1 on, received {every}")
+        if unequal not in POLICIES:
+            raise ValueError(f"expected unequal to be one of {', '.join(POLICIES)}, received {unequal!r}")
+        self.every = every
+        self.unequal = unequal
+        self._batches = 0
+        self._longest: int | None = None
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Check that the optimizer is distributed and the numbers of batches are equal.
+
+        Raises:
+            HorovodError: they are not.
+        """
+        if distributed_part(self.model.optimizer) is None:
+            raise HorovodError(
+                "expected a distributed optimizer, each rank would train alone: compile with "
+                "hvd.DistributedOptimizer(...), or load with hvd.load_model"
+            )
+        self._longest = None
+        if hvd.size() > 1 and self.model.built:
+            check_equal(_untrained(self.model), "weights that are not trained")
+        known: list[Any] = gather(self.params.get("steps")) if hvd.size() > 1 else [None]
+        if None not in known:
+            self._equalise(known)
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Count the batches of this epoch."""
+        self._batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Compare the weights when it is time to; end an epoch that others cannot follow further."""
+        passed = batch + 1  # with steps_per_execution, several at once
+        if self.every and passed // self.every > self._batches // self.every:
+            self._check_weights()
+        self._batches = passed
+        if self._longest is not None and passed >= self._longest and not self.model.stop_training:
+            self.model.stop_training = _EPOCH_IS_OVER
+
+    def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Let a long validation not be taken for waiting: the epoch's last step may have begun an exchange without data."""
+        forget_exchanges()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Meet the others, compare, and average the statistics.
+
+        Raises:
+            HorovodError: numbers of batches differ and are to be refused, or weights differ.
+        """
+        if self.model.stop_training is _EPOCH_IS_OVER:
+            self.model.stop_training = False
+        counts = meet("at the end of an epoch", self._batches)
+        if hvd.size() == 1:
+            return
+        if self._equalise(counts):
+            broadcast_variables([*self.model.variables, *self.model.optimizer.variables], counts.index(max(counts)))
+        self._check_weights()
+        self._average_statistics()
+
+    def _equalise(self, counts: list[int]) -> bool:
+        """Whether numbers of batches differ; if so, all epochs from now on are as long as the shortest."""
+        if len(set(counts)) == 1:
+            return False
+        short = [rank for rank, count in enumerate(counts) if count == min(counts)]
+        shortest, longest = min(counts), max(counts)
+        words = f"expected as many batches on every rank, {name_ranks(short)} had {shortest}, others up to {longest}"
+        if self.unequal == "refuse":
+            raise HorovodError(f"{words}: give every rank as many, with hvd.shard")
+        warnings.warn(f"{words}: epochs are cut to {shortest} from now on", stacklevel=2)
+        self._longest = shortest
+        return True
+
+    def _check_weights(self) -> None:
+        optimizer: Any = distributed_part(self.model.optimizer)
+        check_equal(optimizer.shared(self.model.trainable_variables))
+        check_equal(optimizer.shared_state(), "optimizer state")
+
+    def _average_statistics(self) -> None:
+        """Average variables that are no weights, of real numbers, where they differ."""
+        statistics = [v for v in self.model.non_trainable_variables if keras.backend.is_float_dtype(v.dtype)]
+        digests = gather_digests(statistics)
+        for number, variable in enumerate(statistics):
+            if differing_ranks({rank: theirs[number] for rank, theirs in digests.items()}):
+                tensorflow_variable(variable).assign(hvd.allreduce(variable.value, op=hvd.Average))
+
+
+def _untrained(model: keras.Model) -> list[keras.Variable]:
+    """Frozen weights and statistics, without the state of random generators."""
+    trained = {id(variable) for variable in model.trainable_variables}
+    return [variable for variable in model.weights if id(variable) not in trained]
+
+
+class LearningRateScheduleCallback(keras.callbacks.Callback):
+    """Sets the learning rate to `initial_lr` times a multiplier, from `start_epoch` to before `end_epoch`.
+
+    When the rate changes under momentum, the velocity, which holds the old rate, is scaled to the new one: the
+    momentum correction of Goyal et al., "Accurate, Large Minibatch SGD" (2017), section 3. Keras has momentum
+    as a constant of the compiled step, so the velocity is scaled and not, as in Horovod, the momentum.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        multiplier: float | Callable[[float], float],
+        start_epoch: int = 0,
+        end_epoch: int | None = None,
+        staircase: bool = True,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+    ) -> None:
+        """Take the schedule.
+
+        Args:
+            initial_lr: the rate at multiplier 1.
+            multiplier: of the epoch, a real number unless `staircase`; or a constant, taken to the power of the
+                epochs since `start_epoch`.
+            start_epoch: the first epoch in which this sets the rate.
+            end_epoch: the first epoch in which it no longer does; None: it always does.
+            staircase: set it once an epoch; False: before each batch.
+            momentum_correction: scale the velocity with the rate.
+            steps_per_epoch: batches of an epoch, where Keras does not know them.
+
+        Raises:
+            ValueError: there is no initial rate.
+        """
+        super().__init__()
+        if initial_lr is None:
+            raise ValueError("expected initial_lr to be a number, received None; pass the rate that compile was given")
+        self.initial_lr = initial_lr
+        self.multiplier = multiplier if callable(multiplier) else lambda epoch: multiplier ** (epoch - start_epoch)
+        self.start_epoch = start_epoch
+        self.end_epoch = end_epoch
+        self.staircase = staircase
+        self.momentum_correction = momentum_correction
+        self.steps_per_epoch = steps_per_epoch
+        self._epoch = 0
+
+    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
+        """Learn how long an epoch is.
+
+        Raises:
+            ValueError: that is not known and needed.
+        """
+        if not self.staircase and self.steps_per_epoch is None:
+            self.steps_per_epoch = self.params.get("steps")
+            if self.steps_per_epoch is None:
+                raise ValueError("expected an epoch of known length, this one is unknown; pass steps_per_epoch=")
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Set the rate of a staircase."""
+        self._epoch = epoch
+        if self.staircase and self._is_on():
+            self._set(self.initial_lr * self.multiplier(epoch))
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
+        """Set the rate of a ramp."""
+        if not self.staircase and self.steps_per_epoch and self._is_on():
+            self._set(self.initial_lr * self.multiplier(self._epoch + batch / self.steps_per_epoch))
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Write the rate into the logs, under Keras's name for it."""
+        if logs is not None:
+            logs["learning_rate"] = float(self.model.optimizer.learning_rate)
+
+    def _is_on(self) -> bool:
+        return self.start_epoch <= self._epoch and (self.end_epoch is None or self._epoch < self.end_epoch)
+
+    def _set(self, rate: float) -> None:
+        optimizer = self.model.optimizer
+        before = float(optimizer.learning_rate)
+        optimizer.learning_rate = rate
+        if self.momentum_correction and before and rate != before:
+            for velocity in _velocities(optimizer):
+                velocity.assign(velocity * (rate / before))
+
+
+class LearningRateWarmupCallback(LearningRateScheduleCallback):
+    """Raises the rate, batch by batch, from `initial_lr` / size to `initial_lr` over the first epochs.
+
+    `initial_lr` is the rate for all ranks together, that of one rank times their number: gradual warm-up of
+    Goyal et al. (2017), section 2.2.
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        warmup_epochs: int = 5,
+        momentum_correction: bool = True,
+        steps_per_epoch: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        """Take the rate to arrive at, the epochs until then, and whether rank 0 says when it is there."""
+        super().__init__(
+            initial_lr,
+            self._ramp,
+            end_epoch=warmup_epochs,
+            staircase=False,
+            momentum_correction=momentum_correction,
+            steps_per_epoch=steps_per_epoch,
+        )
+        self.warmup_epochs = warmup_epochs
+        self.verbose = verbose
+
+    def _ramp(self, epoch: float) -> float:
+        ended = epoch + 1 / (self.steps_per_epoch or 1)  # counts the batch about to be trained: the last is at 1
+        size: int = hvd.size()
+        return (1 + ended * (size - 1) / self.warmup_epochs) / size
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Say on rank 0 that the rate has arrived."""
+        super().on_epoch_end(epoch, logs)
+        if epoch == self.warmup_epochs - 1 and self.verbose and hvd.rank() == 0:
+            rate = float(self.model.optimizer.learning_rate)
+            print(f"\nepoch {epoch + 1}: warm-up of the learning rate ended at {rate:g}")
+
+
+def _velocities(optimizer: Any) -> list[Any]:
+    """The velocity of each weight under SGD with momentum, which has the learning rate in it; else none."""
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    if not isinstance(inner, keras.optimizers.SGD) or not inner.momentum or not inner.built:
+        return []
+    return [velocity for velocity in inner.momentums if velocity is not None]

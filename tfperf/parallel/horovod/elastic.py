@@ -17,9 +17,9 @@ import tensorflow as tf
 from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError
 
-from tfperf.parallel.horovod.broadcasting import broadcast_variables, tensorflow_variable
-from tfperf.parallel.horovod.leaving import shutdown, shutdown_at_exit
+from tfperf.parallel.horovod.collectives import broadcast_variables, tensorflow_variable
 from tfperf.parallel.horovod.optimizer import distributed_part
+from tfperf.parallel.horovod.process import shutdown, shutdown_at_exit
 from tfperf.parallel.horovod.stalls import forget_exchanges
 
 __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]

@@ -1,8 +1,10 @@
-"""A Keras 3 optimizer whose gradients are those of all ranks."""
+"""A Keras 3 optimizer whose gradients are those of all ranks, and models that are saved with it."""
 
+import functools
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import horovod.tensorflow as hvd
@@ -11,14 +13,24 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from tfperf.errors import HorovodError
-from tfperf.parallel.horovod.broadcasting import broadcast_variables, tensorflow_variable
-from tfperf.parallel.horovod.digests import gather_digests
-from tfperf.parallel.horovod.loss_scale import agree_on_finite
-from tfperf.parallel.horovod.meeting import check_finished_alike
+from tfperf.parallel.horovod.collectives import (
+    Gradient,
+    Reduction,
+    all_finite,
+    broadcast_variables,
+    tensorflow_variable,
+)
+from tfperf.parallel.horovod.coordination import check_finished_alike, gather_digests
 from tfperf.parallel.horovod.process import is_elastic
-from tfperf.parallel.horovod.reduction import Gradient, Reduction, all_finite
 
-__all__ = ["Distributed", "DistributedOptimizer", "PartialDistributedOptimizer", "distributed_part"]
+__all__ = [
+    "Distributed",
+    "DistributedOptimizer",
+    "PartialDistributedOptimizer",
+    "agree_on_finite",
+    "distributed_part",
+    "load_model",
+]
 
 if TYPE_CHECKING:
     from keras.optimizers import Optimizer as _Optimizer
@@ -325,3 +337,46 @@ def _times(grad: Gradient, factor: Any) -> Gradient:
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(_times(grad.values, factor), grad.indices, grad.dense_shape)
     return grad * tf.cast(factor, grad.dtype)
+
+
+@functools.cache
+def agree_on_finite() -> None:
+    """Make each LossScaleOptimizer around a distributed optimizer ask all ranks. Others stay as they are.
+
+    `model.compile` under mixed_float16 puts Keras's LossScaleOptimizer around the optimizer it is given. That looks at
+    this rank's gradients alone and skips the step when they overflow, so that the others wait for its gradients for
+    ever. Its public `check_finite` is therefore made to ask the optimizer inside, where that is distributed.
+    """
+    on_this_rank = keras.optimizers.LossScaleOptimizer.check_finite
+
+    @functools.wraps(on_this_rank)
+    def check_finite(self: Any, grads: Sequence[Any]) -> Any:
+        finite = on_this_rank(self, grads)
+        everywhere = getattr(self.inner_optimizer, "finite_everywhere", None)
+        return everywhere(finite) if everywhere else finite
+
+    keras.optimizers.LossScaleOptimizer.check_finite = check_finite
+
+
+def load_model(
+    filepath: str | Path, custom_objects: dict[str, Any] | None = None, safe_mode: bool = True, **options: Any
+) -> keras.Model:
+    """Read a `.keras` file and go on training it on all ranks: weights and optimizer state as they were saved.
+
+    A file written by a distributed model names the plain optimizer, so `keras.models.load_model` reads it too,
+    without Horovod, and then trains this rank alone.
+
+    Args:
+        filepath: the `.keras` file, readable on every rank.
+        custom_objects: as in `keras.models.load_model`.
+        safe_mode: as in `keras.models.load_model`: code in the file is not run.
+        **options: of `DistributedOptimizer`; a file does not hold them.
+
+    Raises:
+        ValueError: the file holds no compiled optimizer.
+    """
+    model = keras.models.load_model(filepath, custom_objects=custom_objects, safe_mode=safe_mode)
+    if getattr(model, "optimizer", None) is None:
+        raise ValueError(f"expected a compiled model in {filepath}, its optimizer is missing; compile it after loading")
+    DistributedOptimizer(model.optimizer, **options)
+    return model

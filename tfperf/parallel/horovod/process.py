@@ -1,18 +1,20 @@
-"""This process as one of Horovod's ranks: how it starts, and what it may use of the machine."""
+"""This process as one of Horovod's ranks: how it joins the others, leaves them, and what it may use of the machine."""
 
+import atexit
 import os
+import threading
 from collections.abc import Sequence
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
 from tfperf.errors import HorovodError
-from tfperf.parallel.horovod.leaving import shutdown_at_exit
 from tfperf.parallel.horovod.stalls import forget_exchanges, watch_for_stalls
-from tfperf.parallel.launch.hosts import address_of
-from tfperf.parallel.launch.loopback import listen_on
+from tfperf.parallel.launch.network import listen_where_ranks_talk
 
-__all__ = ["init", "is_elastic", "verbose"]
+__all__ = ["init", "is_elastic", "shutdown", "shutdown_at_exit", "verbose"]
+
+_leaving = threading.Lock()
 
 
 def init(process_sets: Sequence[hvd.ProcessSet] | str | None = None) -> None:
@@ -28,14 +30,13 @@ def init(process_sets: Sequence[hvd.ProcessSet] | str | None = None) -> None:
     Raises:
         HorovodError: TensorFlow has used the GPUs already, so that this rank cannot take its own.
     """
-    if interface := os.environ.get("HOROVOD_GLOO_IFACE"):
-        listen_on(address_of(interface))
+    listen_where_ranks_talk()
     if tf.config.list_physical_devices("GPU"):
         os.environ.setdefault("HOROVOD_ENABLE_XLA_OPS", "1")  # there Keras compiles by default, exchange and all
     hvd.init(process_sets=process_sets)
     shutdown_at_exit()
     forget_exchanges()
-    watch_for_stalls()
+    watch_for_stalls(shutdown)
     _take_gpu()
 
 
@@ -61,3 +62,18 @@ def _take_gpu() -> None:
         raise HorovodError(
             "expected hvd.init() before TensorFlow uses a GPU, it came after; call it first thing"
         ) from error
+
+
+def shutdown() -> None:
+    """Leave the other ranks; what they wait in together with this one fails.
+
+    One thread at a time: Horovod joins its own thread here, and of two that join the same one, one may wait for ever.
+    """
+    with _leaving:
+        hvd.shutdown()
+
+
+def shutdown_at_exit() -> None:
+    """Leave when the process ends; call it after each `hvd.init`, whose own registered function then finds it done."""
+    atexit.unregister(shutdown)
+    atexit.register(shutdown)

@@ -17,8 +17,13 @@ from typing import ParamSpec, Protocol, TypeVar
 import horovod.tensorflow as hvd
 import tensorflow as tf
 
-from tfperf.parallel.horovod.leaving import shutdown
-from tfperf.parallel.launch.environment import STALL_LIMIT, STALL_WARNING
+from tfperf.parallel.launch.environment import (
+    STALL_LIMIT,
+    STALL_LIMIT_VARIABLE,
+    STALL_WARNING,
+    STALL_WARNING_VARIABLE,
+)
+from tfperf.parallel.rank_names import name_rank, name_ranks
 
 __all__ = ["GraphExchanges", "forget_exchanges", "watch_for_stalls", "watched", "watching"]
 
@@ -30,8 +35,6 @@ INTERVAL = 0.5
 
 ANSWER_SECONDS = 2.0
 """Seconds in which the ranks that wait tell each other so."""
-
-WARNING_VARIABLE, LIMIT_VARIABLE = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
 
 
 class _Exchanges(Protocol):
@@ -127,15 +130,19 @@ def forget_exchanges() -> None:
 
 
 @functools.cache
-def watch_for_stalls() -> None:
-    """Watch this rank from now on, in a thread of its own that ends with the process."""
+def watch_for_stalls(shutdown: Callable[[], None]) -> None:
+    """Watch this rank from now on, in a thread of its own that ends with the process.
+
+    Args:
+        shutdown: leaves the other ranks; called where this one has waited too long.
+    """
     if os.environ.get("HOROVOD_STALL_CHECK_DISABLE", "0") == "0":
-        threading.Thread(target=_watch, name="tfperf stalls", daemon=True).start()
+        threading.Thread(target=_watch, args=(shutdown,), name="tfperf stalls", daemon=True).start()
 
 
-def _watch() -> None:
-    warning = float(os.environ.get(WARNING_VARIABLE, STALL_WARNING))
-    limit = float(os.environ.get(LIMIT_VARIABLE, STALL_LIMIT)) or float("inf")
+def _watch(shutdown: Callable[[], None]) -> None:
+    warning = float(os.environ.get(STALL_WARNING_VARIABLE, STALL_WARNING))
+    limit = float(os.environ.get(STALL_LIMIT_VARIABLE, STALL_LIMIT)) or float("inf")
     since: dict[tuple[int, int], float] = {}
     told: int | None = None  # the rank as which this one told the others
     while True:
@@ -163,9 +170,9 @@ def _say(what: str, waited: float, then: str) -> None:
     _tell_others(hvd.rank(), waiting=True)
     time.sleep(ANSWER_SECONDS)
     missing = [rank for rank in range(hvd.size()) if rank != hvd.rank() and _is_waiting(rank) is False]
-    whom = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}" if missing else "another rank"
-    message = f"tfperf: rank {hvd.rank()} has waited {waited:.0f} s in {what} for {whom}; {then} ({LIMIT_VARIABLE})"
-    print(message, file=sys.stderr, flush=True)
+    whom = name_ranks(missing) if missing else "another rank"
+    message = f"{name_rank(hvd.rank())} has waited {waited:.0f} s in {what} for {whom}; {then} ({STALL_LIMIT_VARIABLE})"
+    print(f"tfperf: {message}", file=sys.stderr, flush=True)
 
 
 def _tell_others(rank: int, *, waiting: bool) -> None:

@@ -3,8 +3,12 @@
 Imports neither TensorFlow nor Horovod: what has to load them runs in a process of its own.
 """
 
-from tfperf.parallel.horovod_build.checking import Allreduce, allreduce_on_two_ranks
-from tfperf.parallel.horovod_build.installed import InstalledHorovod, installed
+from tfperf.parallel.horovod_build.installed import (
+    Allreduce,
+    InstalledHorovod,
+    allreduce_on_two_ranks,
+    find_horovod,
+)
 from tfperf.parallel.horovod_build.installing import Source, Wanted, install
 
-__all__ = ["Allreduce", "InstalledHorovod", "Source", "Wanted", "allreduce_on_two_ranks", "install", "installed"]
+__all__ = ["Allreduce", "InstalledHorovod", "Source", "Wanted", "allreduce_on_two_ranks", "find_horovod", "install"]

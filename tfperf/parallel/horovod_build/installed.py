@@ -1,22 +1,30 @@
-"""The Horovod of this environment: what it was built for and with, and whether it works here."""
+"""The Horovod of this environment: what it was built for and with, whether it loads, and whether two ranks can sum."""
 
 import dataclasses
 import importlib
 import json
+import os
 import sys
 import sysconfig
+import tempfile
 import urllib.parse
 from importlib import metadata
 from pathlib import Path
 
+from tfperf.errors import HorovodError
 from tfperf.parallel.horovod_build import loading
-from tfperf.parallel.horovod_build.tensorflow_here import TensorFlowHere, find_tensorflow
+from tfperf.parallel.horovod_build.requirements import InstalledTensorFlow, find_tensorflow
 from tfperf.processes import run
 
-__all__ = ["InstalledHorovod", "installed"]
+__all__ = ["Allreduce", "InstalledHorovod", "allreduce_on_two_ranks", "find_horovod"]
 
 LOADING_S = 60.0
 """Seconds that loading the extension may take; half a second is usual."""
+
+RANKS = 2
+
+DEADLINE_S = 120.0
+"""Seconds that the two ranks may take, start of TensorFlow included; ten are usual."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +56,7 @@ class InstalledHorovod:
         return f"Horovod {self.version}{for_what}{with_what}"
 
 
-def installed() -> InstalledHorovod | None:
+def find_horovod() -> InstalledHorovod | None:
     """The Horovod of this environment, or None. About a second; TensorFlow is not imported.
 
     Horovod's extension is loaded beside TensorFlow's libraries in a process of its own, so one that was built
@@ -96,7 +104,7 @@ def _key(distribution: metadata.Distribution) -> str | None:
 
 
 def _try(
-    package: Path, built_for: str | None, tensorflow: TensorFlowHere | None
+    package: Path, built_for: str | None, tensorflow: InstalledTensorFlow | None
 ) -> tuple[dict[str, int | str], str | None]:
     """(what the extension says it was built with, why it does not work or None)."""
     extension = package / "tensorflow" / f"mpi_lib{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -111,8 +119,8 @@ def _try(
     return answers, problem
 
 
-def _load(extension: Path, tensorflow: TensorFlowHere) -> tuple[dict[str, int | str], str | None]:
-    libraries = [sorted(tensorflow.folder.glob(f"libtensorflow_{name}*")) for name in ("framework", "cc")]
+def _load(extension: Path, tensorflow: InstalledTensorFlow) -> tuple[dict[str, int | str], str | None]:
+    libraries = [sorted(tensorflow.folder.glob(f"libtensorflow_{name}.so*")) for name in ("framework", "cc")]
     if not all(libraries):
         return {}, f"TensorFlow {tensorflow.version} lacks its libraries libtensorflow_framework and libtensorflow_cc"
     paths = [str(found[0]) for found in libraries] + [str(extension)]
@@ -131,3 +139,56 @@ def _load(extension: Path, tensorflow: TensorFlowHere) -> tuple[dict[str, int | 
 def _nccl_version(code: int) -> str:
     """2.27.3 from 22703: NCCL's own code since its version 2.9."""
     return f"{code // 10000}.{code // 100 % 100}.{code % 100}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Allreduce:
+    """What came back from the sum over two ranks, of 1 on the one and 2 on the other.
+
+    Attributes:
+        total: the value of every element.
+        seconds: how long it took, one value for each rank.
+    """
+
+    total: float
+    seconds: tuple[float, ...]
+
+
+def allreduce_on_two_ranks(deadline_s: float = DEADLINE_S, *, mpi: bool = False) -> Allreduce:
+    """Start two ranks with `tfperf launch`, which listen on loopback alone, and let them sum a tensor.
+
+    Args:
+        deadline_s: seconds that they may take.
+        mpi: they do so through MPI and not through Gloo.
+
+    Raises:
+        HorovodError: they fail, take too long, or give a wrong sum.
+    """
+    with tempfile.TemporaryDirectory(prefix="tfperf-two-ranks-") as folder:
+        result = Path(folder, "result.json")
+        program = [sys.executable, "-m", "tfperf.parallel.horovod_build.two_ranks", str(result)]
+        options = ["-np", str(RANKS), *(["--mpi"] if mpi else [])]
+        command = [sys.executable, "-m", "tfperf", "launch", *options, "--", *program]
+        _run(command, deadline_s)
+        try:
+            found = json.loads(result.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise HorovodError("the two ranks ended without an error and without a result") from error
+    expected = float(sum(range(1, RANKS + 1)))
+    if found["size"] != RANKS:
+        raise HorovodError(f"expected {RANKS} ranks that know of each other, found a world of {found['size']}")
+    if not found["least"] == found["greatest"] == expected:
+        raise HorovodError(f"expected the sum {expected}, found {found['least']} to {found['greatest']}")
+    return Allreduce(expected, tuple(found["seconds"]))
+
+
+def _run(command: list[str], deadline_s: float) -> None:
+    """Run the launcher to its end, within the deadline; nothing of it outlives this."""
+    try:
+        done = run(command, deadline=deadline_s, merged=True, environment={"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ)
+    except TimeoutError as error:
+        raise HorovodError(f"the two ranks did not end within {deadline_s:g} s") from error
+    if done.code != 0:
+        lines = [line.strip() for line in done.output.splitlines() if line.strip()]
+        errors = [line for line in lines if "Error" in line] or lines or [f"exit code {done.code}"]
+        raise HorovodError(f"the two ranks failed: {errors[-1]}")

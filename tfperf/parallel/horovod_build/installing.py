@@ -8,23 +8,26 @@ import importlib.util
 import os
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
-from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
-from tfperf.parallel.horovod_build.build_log import first_error
-from tfperf.parallel.horovod_build.building import build
-from tfperf.parallel.horovod_build.child import follow
-from tfperf.parallel.horovod_build.installed import InstalledHorovod, installed
-from tfperf.parallel.horovod_build.libraries import find_mpi, find_nccl
-from tfperf.parallel.horovod_build.plan import VERSION, Plan
-from tfperf.parallel.horovod_build.progress import showing_progress
-from tfperf.parallel.horovod_build.tensorflow_here import NEWEST_TRIED, TensorFlowHere, check_fit, find_tensorflow
-from tfperf.parallel.horovod_build.toolchain import check_make, find_compiler
-from tfperf.parallel.horovod_build.wheel_cache import find_wheel, locked
+from tfperf.parallel.horovod_build.build_log import first_error, follow, showing_progress
+from tfperf.parallel.horovod_build.build_plan import VERSION, BuildPlan
+from tfperf.parallel.horovod_build.building import build, find_wheel, locked
+from tfperf.parallel.horovod_build.installed import InstalledHorovod, find_horovod
+from tfperf.parallel.horovod_build.requirements import (
+    NEWEST_TRIED,
+    InstalledTensorFlow,
+    check_make,
+    check_tensorflow,
+    find_compiler,
+    find_mpi,
+    find_nccl,
+    find_tensorflow,
+)
+from tfperf.system import usable_cores
 
 __all__ = ["Source", "Wanted", "install"]
 
@@ -89,7 +92,7 @@ def install(
         if waited and not rebuild and (here := _working(wanted)):
             return here, Source.HERE
         _check_environment()
-        plan = _plan(check_fit(find_tensorflow()), wanted, say)
+        plan = _plan(check_tensorflow(find_tensorflow()), wanted, say)
         wheel = None if rebuild else find_wheel(cache, plan.key)
         source = Source.CACHE if wheel else Source.BUILD
         if wheel is None:
@@ -102,7 +105,7 @@ def install(
             with showing_progress(terminal) as on_line:
                 wheel = build(plan, cache, jobs, on_line)
         _install(wheel)
-        here = installed()
+        here = find_horovod()
     if here is None or not wanted.is_met_by(here):
         found = f"it is {here}" if here else "it is not there"
         raise HorovodError(
@@ -114,7 +117,7 @@ def install(
 
 def _working(wanted: Wanted) -> InstalledHorovod | None:
     """The Horovod of this environment if it works here and has what is wanted."""
-    here = installed()
+    here = find_horovod()
     return here if here and wanted.is_met_by(here) else None
 
 
@@ -132,7 +135,7 @@ def _one_line_for_disk() -> Iterator[None]:
         raise HorovodError(f"Horovod cannot be installed: {error.strerror or error}{where}; {remedy}") from error
 
 
-def _plan(tensorflow: TensorFlowHere, wanted: Wanted, say: Callable[[str], object]) -> Plan:
+def _plan(tensorflow: InstalledTensorFlow, wanted: Wanted, say: Callable[[str], object]) -> BuildPlan:
     if tensorflow.minor_version > NEWEST_TRIED:
         tried = ".".join(map(str, NEWEST_TRIED))
         say(f"TensorFlow {tensorflow.version} is newer than {tried}, the last that this was tried with; trying")
@@ -143,13 +146,13 @@ def _plan(tensorflow: TensorFlowHere, wanted: Wanted, say: Callable[[str], objec
         say(f"{tensorflow.distribution} {tensorflow.version} was built without CUDA: its tensors are never on a GPU")
     elif nccl and cuda and cuda.split(".")[0] != nccl.cuda.split(".")[0]:
         say(f"TensorFlow was built with CUDA {cuda} and nvcc is of {nccl.cuda}: both must suit the GPU's driver")
-    return Plan.here(tensorflow, compiler, mpi, nccl)
+    return BuildPlan.here(tensorflow, compiler, mpi, nccl)
 
 
 def _check_environment() -> None:
     """See that a Horovod can be built for this system and installed into this environment."""
-    if sys.platform not in ("linux", "darwin"):
-        raise HorovodError(f"expected Linux or macOS, found {sys.platform}: Horovod {VERSION} runs on no other system")
+    if sys.platform != "linux":
+        raise HorovodError(f"expected Linux, found {sys.platform}: Horovod {VERSION} cannot be built here")
     if importlib.util.find_spec("pip") is None:
         raise HorovodError(
             f"expected pip in this environment, {sys.prefix}, found none; {sys.executable} -m ensurepip --upgrade"
@@ -185,7 +188,5 @@ def _is_there(name: str) -> bool:
 def _pip(arguments: Sequence[str]) -> None:
     lines: list[str] = []
     environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "LC_ALL": "C"}
-    with tempfile.TemporaryFile() as log:
-        code = follow([sys.executable, "-m", "pip", *arguments], environment, log, lines.append)
-    if code != 0:
+    if follow([sys.executable, "-m", "pip", *arguments], environment, lines.append) != 0:
         raise HorovodError(f"pip {' '.join(arguments)} failed: {first_error(lines)}")

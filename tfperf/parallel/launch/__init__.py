@@ -3,10 +3,10 @@
 Importing this imports neither TensorFlow nor Horovod.
 """
 
+from tfperf.parallel.launch.access import listen_on_loopback_only
 from tfperf.parallel.launch.ending import Ending
-from tfperf.parallel.launch.hosts import Host, parse_hosts, read_hostfile
+from tfperf.parallel.launch.hosts import RankHost, parse_hosts, read_hostfile
 from tfperf.parallel.launch.job import Job, launch
-from tfperf.parallel.launch.loopback import listen_on_loopback_only
 from tfperf.parallel.launch.ranks import Failure
 
-__all__ = ["Ending", "Failure", "Host", "Job", "launch", "listen_on_loopback_only", "parse_hosts", "read_hostfile"]
+__all__ = ["Ending", "Failure", "Job", "RankHost", "launch", "listen_on_loopback_only", "parse_hosts", "read_hostfile"]

@@ -1,19 +1,32 @@
 """Ranks that come and go: training goes on while enough hosts are left."""
 
+import re
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.launch.ending import Ending, LaunchEnded, watched
 from tfperf.parallel.launch.hosts import is_this_machine
-from tfperf.parallel.launch.network import Network
+from tfperf.parallel.launch.network import RankNetwork
 from tfperf.parallel.launch.output import say
 from tfperf.parallel.launch.ranks import Ended, Failure, Ranks, first_cause
 from tfperf.parallel.launch.rendezvous import Rendezvous
+from tfperf.parallel.rank_names import name_rank
 
-__all__ = ["Discovery", "run_elastic"]
+__all__ = ["MODULE", "Discovery", "run_elastic", "with_local_services"]
+
+STOP_SECONDS = 2.0
+"""Time for Horovod's driver to stop; it may wait for a host that does not answer."""
+
+OPTIONS = re.compile("-[bBdOqsuvP]+")
+"""Options of an interpreter that say nothing about where it finds modules, and take no value."""
+
+MODULE = "tfperf.parallel.launch.python_rank"
 
 
 class Discovery(Protocol):
@@ -25,14 +38,10 @@ class Discovery(Protocol):
         """Let who asks not wait for the answer."""
 
 
-STOP_SECONDS = 2.0
-"""Time for Horovod's driver to stop; it may wait for a host that does not answer."""
-
-
 def run_elastic(
     ranks: Ranks,
     discovery: Discovery,
-    network: Network,
+    network: RankNetwork,
     ending: Ending,
     *,
     start: int,
@@ -66,7 +75,7 @@ def run_elastic(
         place = f"{slot.hostname}[{slot.local_rank}]"
         try:
             ended = ranks.run(
-                f"rank {slot.rank} on {place}",
+                name_rank(slot.rank, place),
                 label=f"{slot.hostname}.{slot.local_rank}",
                 prefix=f"[{slot.hostname}:{slot.local_rank}] ",  # its rank changes when hosts come and go
                 variables=shared | create_slot_env_vars(slot),
@@ -104,3 +113,21 @@ def run_elastic(
     if cause is None:
         return Failure("no rank finished, and too few hosts were left to go on", 1)
     return Failure(f"{cause}; too few hosts were left to go on", cause.code)
+
+
+def with_local_services(command: Sequence[str], search_path: str) -> list[str]:
+    """The command that runs a Python program this way; another command is left as it is.
+
+    Args:
+        command: a program and its arguments.
+        search_path: where programs are found, as PATH has it.
+    """
+    program, *words = command
+    found = shutil.which(program, path=search_path)
+    if found is None or Path(found).parent != Path(sys.executable).parent or not Path(found).name.startswith("python"):
+        return list(command)
+    number = next((at for at, word in enumerate(words) if not OPTIONS.fullmatch(word)), len(words))
+    target = words[number : number + 1]
+    if not target or (target[0].startswith("-") and target[0] not in {"-c", "-m"}):
+        return list(command)
+    return [program, *words[:number], "-m", MODULE, *words[number:]]

@@ -1,22 +1,28 @@
-"""The environment variables of the ranks: threads, limits, and where to find the interpreter."""
+"""The environment variables of the ranks: threads, limits, where to find the interpreter, and TF_CONFIG."""
 
+import json
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
+from tfperf.system import usable_cores
 
 __all__ = [
+    "LAST_PORT",
     "SENT",
     "STALL_LIMIT",
+    "STALL_LIMIT_VARIABLE",
     "STALL_WARNING",
+    "STALL_WARNING_VARIABLE",
     "START_TIMEOUT",
     "START_VARIABLE",
     "rank_environment",
     "sent_environment",
+    "servers_warning",
+    "tf_configs",
     "threads_per_rank",
 ]
 
@@ -29,6 +35,9 @@ Horovod's own check finds nothing under Gloo (0.28.1), so that this and the limi
 
 STALL_LIMIT = 300
 """Seconds after which ranks that wait end. Horovod's own default is never."""
+
+STALL_WARNING_VARIABLE, STALL_LIMIT_VARIABLE = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+"""The variables that say so."""
 
 START_TIMEOUT = 60
 """Seconds that ranks wait for each other to start; Horovod's 30 are short for several imports of TensorFlow at once."""
@@ -50,9 +59,10 @@ CREDENTIAL = re.compile("AUTH|CREDENTIAL|KEY|PASSPHRASE|PASSW|SECRET|TOKEN", re.
 OF_ONE_HOST = re.compile(".*CUDA_VISIBLE_DEVICES|TFPERF_CHILD|TFPERF_SHARED_GROUP")
 """Variables that mean something on one machine alone."""
 
+LAST_PORT = 65535
+
 _BETWEEN = "TF_NUM_INTEROP_THREADS"
 _THREADS = ("TF_NUM_INTRAOP_THREADS", _BETWEEN, "OMP_NUM_THREADS")
-_WARNING, _LIMIT = "HOROVOD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
 
 
 def rank_environment(
@@ -87,10 +97,10 @@ def rank_environment(
     for name in _THREADS:
         _set(environment, name, threads, default_threads)
     environment[_BETWEEN] = str(max(_number(environment, _BETWEEN, "a number"), least_between))
-    _set(environment, _WARNING, stall_warning, STALL_WARNING)
-    _set(environment, _LIMIT, stall_limit, STALL_LIMIT)
+    _set(environment, STALL_WARNING_VARIABLE, stall_warning, STALL_WARNING)
+    _set(environment, STALL_LIMIT_VARIABLE, stall_limit, STALL_LIMIT)
     _set(environment, START_VARIABLE, start_timeout, START_TIMEOUT)
-    warning, limit = (_number(environment, name, "seconds") for name in (_WARNING, _LIMIT))
+    warning, limit = (_number(environment, name, "seconds") for name in (STALL_WARNING_VARIABLE, STALL_LIMIT_VARIABLE))
     if 0 < limit < warning:
         raise HorovodError(
             f"expected a stall limit not below the warning, {warning} s, or 0 for none; received {limit} s"
@@ -136,3 +146,45 @@ def _number(environment: Mapping[str, str], name: str, what: str) -> int:
         return int(environment[name])
     except ValueError as error:
         raise HorovodError(f"expected {name} to be {what}, received {environment[name]!r}") from error
+
+
+def tf_configs(hosts: Sequence[str], port: int, *, parameter_servers: int = 0) -> list[str]:
+    """The value of TF_CONFIG for each rank.
+
+    Without parameter servers all ranks are workers, as `MultiWorkerMirroredStrategy` has them. With parameter servers
+    rank 0 is the chief, the last ranks are the servers, and those between are the workers, as
+    `ParameterServerStrategy` has them.
+    See https://www.tensorflow.org/guide/distributed_training#setting_up_the_tf_config_environment_variable
+
+    Args:
+        hosts: the host of each rank, by a name or address that all of them know.
+        port: where the server of rank 0 listens; that of rank r listens on port + r.
+        parameter_servers: how many of the ranks.
+
+    Raises:
+        HorovodError: the ports go beyond the last one, or no worker is left.
+    """
+    number = len(hosts)
+    if port + number - 1 > LAST_PORT:
+        raise HorovodError(f"expected a port of at most {LAST_PORT + 1 - number} for {number} ranks. Received: {port}")
+    workers = number - 1 - parameter_servers
+    if parameter_servers and workers < 1:
+        raise HorovodError(
+            f"expected at least {parameter_servers + 2} ranks: a chief, a worker and the parameter servers. "
+            f"Received: {number}"
+        )
+    roles = {"worker": number} if not parameter_servers else {"chief": 1, "worker": workers, "ps": parameter_servers}
+    addresses = [f"{host}:{port + rank}" for rank, host in enumerate(hosts)]
+    tasks = [{"type": role, "index": index} for role, many in roles.items() for index in range(many)]
+    cluster: dict[str, list[str]] = {role: [] for role in roles}
+    for task, address in zip(tasks, addresses, strict=True):
+        cluster[str(task["type"])].append(address)
+    return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
+
+
+def servers_warning(port: int, number: int) -> str:
+    """What the servers of `tf.distribute` let others do, and what to do about it, in one line."""
+    return (
+        f"warning: TensorFlow's servers listen on all interfaces, on ports {port} to {port + number - 1}, unencrypted, "
+        "and run what anyone sends them. Run this only in a network that you trust, behind a firewall."
+    )

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.launch.ending import Ending, LaunchEnded
-from tfperf.parallel.launch.loopback import LOOPBACK
 from tfperf.parallel.launch.output import say
+from tfperf.parallel.private_network import LOOPBACK
 from tfperf.processes import run
 
 __all__ = [
     "DiscoveryScript",
     "FixedHosts",
-    "Host",
+    "RankHost",
     "address_of",
     "is_this_machine",
     "loopback_interface",
@@ -34,14 +34,14 @@ _HOSTFILE_LINE = re.compile(r"(?P<name>\w[\w.-]*)\s+slots\s*=\s*(?P<slots>[1-9][
 
 
 @dataclass(frozen=True)
-class Host:
+class RankHost:
     """A machine, by name or IPv4 address, and how many ranks it may run."""
 
     name: str
     slots: int
 
 
-def parse_hosts(text: str) -> tuple[Host, ...]:
+def parse_hosts(text: str) -> tuple[RankHost, ...]:
     """Read `name:slots,name:slots`.
 
     Raises:
@@ -50,7 +50,7 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     return _without_repetition(_parse(_HOST, part.strip(), "name:slots") for part in text.split(","))
 
 
-def read_hostfile(path: Path) -> tuple[Host, ...]:
+def read_hostfile(path: Path) -> tuple[RankHost, ...]:
     """Read a file with a line `name slots=N` for each host; empty lines and those that begin with # do not count.
 
     Raises:
@@ -72,7 +72,7 @@ def read_hostfile(path: Path) -> tuple[Host, ...]:
 class FixedHosts:
     """Hosts that stay, for elastic training."""
 
-    hosts: tuple[Host, ...]
+    hosts: tuple[RankHost, ...]
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
         """These, as Horovod's elastic driver asks for them."""
@@ -98,10 +98,10 @@ class DiscoveryScript:
         self._ending = ending or Ending()
         self._stopped = False
         self._only_this_machine = only_this_machine
-        self._known: tuple[Host, ...] = ()
+        self._known: tuple[RankHost, ...] = ()
         self._said: set[str] = set()
 
-    def hosts(self) -> tuple[Host, ...]:
+    def hosts(self) -> tuple[RankHost, ...]:
         """The hosts there are now.
 
         Raises:
@@ -140,7 +140,7 @@ class DiscoveryScript:
         if self._stopped:
             raise LaunchEnded
 
-    def _is_wanted(self, host: Host) -> bool:
+    def _is_wanted(self, host: RankHost) -> bool:
         if not self._only_this_machine or is_this_machine(host.name):
             return True
         self._say_once(
@@ -198,14 +198,14 @@ def address_of(interface: str) -> str:
     )
 
 
-def _parse(pattern: re.Pattern[str], text: str, form: str) -> Host:
+def _parse(pattern: re.Pattern[str], text: str, form: str) -> RankHost:
     match = pattern.fullmatch(text)
     if not match:
         raise HorovodError(f"expected a host as {form}, received {text!r}")
-    return Host(match["name"], int(match["slots"]))
+    return RankHost(match["name"], int(match["slots"]))
 
 
-def _without_repetition(hosts: Iterable[Host]) -> tuple[Host, ...]:
+def _without_repetition(hosts: Iterable[RankHost]) -> tuple[RankHost, ...]:
     hosts = tuple(hosts)
     twice = [name for name, times in Counter(host.name for host in hosts).items() if times > 1]
     if twice:

@@ -9,22 +9,26 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfperf.cores import usable_cores
 from tfperf.errors import HorovodError
-from tfperf.parallel.horovod_build.installed import installed
-from tfperf.parallel.launch.elastic import Discovery, run_elastic
+from tfperf.parallel.horovod_build.installed import find_horovod
+from tfperf.parallel.launch.elastic import Discovery, run_elastic, with_local_services
 from tfperf.parallel.launch.ending import Ending, watched
-from tfperf.parallel.launch.environment import START_TIMEOUT, START_VARIABLE, rank_environment, threads_per_rank
-from tfperf.parallel.launch.hosts import DiscoveryScript, FixedHosts, Host, is_this_machine
-from tfperf.parallel.launch.local_services import with_local_services
-from tfperf.parallel.launch.network import Network, exposure
+from tfperf.parallel.launch.environment import (
+    START_TIMEOUT,
+    START_VARIABLE,
+    rank_environment,
+    servers_warning,
+    threads_per_rank,
+)
+from tfperf.parallel.launch.hosts import DiscoveryScript, FixedHosts, RankHost, is_this_machine
+from tfperf.parallel.launch.network import RankNetwork, exposure
 from tfperf.parallel.launch.output import say
 from tfperf.parallel.launch.ranks import ELSEWHERE, GRACE, OUTPUT_GRACE, Failure, Ranks
 from tfperf.parallel.launch.ssh import check_host
 from tfperf.parallel.launch.static import run_static
-from tfperf.parallel.launch.tf_config import servers_warning
 from tfperf.parallel.private_network import is_private
 from tfperf.processes.resting import IDLE_LIMIT
+from tfperf.system import usable_cores
 
 __all__ = ["Job", "launch"]
 
@@ -60,7 +64,7 @@ class Job:
 
     command: Sequence[str]
     ranks: int | None = None
-    hosts: Sequence[Host] = ()
+    hosts: Sequence[RankHost] = ()
     discovery_script: str | None = None
     least: int | None = None
     most: int | None = None
@@ -177,12 +181,12 @@ def _require_horovod() -> None:
         raise HorovodError(f"{what}; run `tfperf horovod install`") from error
 
 
-def _check_mpi(job: Job, elsewhere: Sequence[Host]) -> None:
+def _check_mpi(job: Job, elsewhere: Sequence[RankHost]) -> None:
     if job.elastic or elsewhere:
         raise HorovodError(
             "expected --mpi with a fixed number of ranks on this machine; leave it out, as Gloo does both"
         )
-    here = installed()
+    here = find_horovod()
     mpi = (here and here.mpi) or "no MPI"
     if not mpi.startswith("MPICH"):
         raise HorovodError(
@@ -199,16 +203,16 @@ def _check_exported(job: Job) -> None:
             )
 
 
-def _hosts(job: Job, ending: Ending) -> tuple[Host, ...]:
+def _hosts(job: Job, ending: Ending) -> tuple[RankHost, ...]:
     """The hosts there are at the start."""
     if job.discovery_script is not None:
         return DiscoveryScript(job.discovery_script, ending).hosts()
     if job.least is not None and len(job.hosts) < 2:
         raise HorovodError("expected --host-discovery-script, or at least two --hosts, for elastic training")
-    return tuple(job.hosts) or (Host("localhost", job.ranks or 1),)
+    return tuple(job.hosts) or (RankHost("localhost", job.ranks or 1),)
 
 
-def _check_numbers(job: Job, number: int, hosts: Sequence[Host]) -> None:
+def _check_numbers(job: Job, number: int, hosts: Sequence[RankHost]) -> None:
     slots = sum(host.slots for host in hosts)
     if number < 1:
         raise HorovodError("expected -np or --min-np, as the host discovery script names no host yet")
@@ -227,18 +231,18 @@ def _check_numbers(job: Job, number: int, hosts: Sequence[Host]) -> None:
         say(f"waiting for hosts: there are {slots} slots for {number} ranks")
 
 
-def _network(job: Job, hosts: Sequence[Host], elsewhere: Sequence[Host], ending: Ending) -> Network:
+def _network(job: Job, hosts: Sequence[RankHost], elsewhere: Sequence[RankHost], ending: Ending) -> RankNetwork:
     """Loopback, unless a host or an interface says otherwise; then the user is told what that exposes."""
-    wanted = Network.of(job.interfaces) if job.interfaces else None
+    wanted = RankNetwork.of(job.interfaces) if job.interfaces else None
     if not elsewhere and (wanted is None or wanted.is_loopback):
-        return Network.loopback()
+        return RankNetwork.loopback()
     say(exposure(hosts, job.interfaces))
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda host: check_host(host.name, job.environment, ending), elsewhere))
-    return wanted or Network.common(hosts, job.start_timeout or START_TIMEOUT, ending)
+    return wanted or RankNetwork.common(hosts, job.start_timeout or START_TIMEOUT, ending)
 
 
-def _most_on_one_machine(job: Job, number: int, hosts: Sequence[Host], elsewhere: Sequence[Host]) -> int:
+def _most_on_one_machine(job: Job, number: int, hosts: Sequence[RankHost], elsewhere: Sequence[RankHost]) -> int:
     """How many ranks the busiest machine may get; several hosts may be names of this one."""
     here = sum(host.slots for host in hosts if host not in elsewhere)
     busiest = max([here, *(host.slots for host in elsewhere)])
@@ -246,7 +250,7 @@ def _most_on_one_machine(job: Job, number: int, hosts: Sequence[Host], elsewhere
     return max(1, min(busiest, limit))
 
 
-def _discovery(job: Job, hosts: Sequence[Host], ending: Ending, *, only_this_machine: bool) -> Discovery:
+def _discovery(job: Job, hosts: Sequence[RankHost], ending: Ending, *, only_this_machine: bool) -> Discovery:
     if job.discovery_script is not None:
         return DiscoveryScript(job.discovery_script, ending, only_this_machine=only_this_machine)
     return FixedHosts(tuple(hosts))

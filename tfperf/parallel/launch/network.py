@@ -2,23 +2,29 @@
 
 import ipaddress
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfperf.errors import HorovodError
-from tfperf.parallel.launch.common_interfaces import FOUND
+from tfperf.parallel.launch.access import listen_on
 from tfperf.parallel.launch.ending import Ending
-from tfperf.parallel.launch.hosts import Host, address_of, loopback_interface
-from tfperf.parallel.launch.loopback import LOOPBACK
+from tfperf.parallel.launch.hosts import RankHost, address_of, is_this_machine, loopback_interface
+from tfperf.parallel.private_network import LOOPBACK
 from tfperf.processes import Finished, run
 
-__all__ = ["Network", "exposure"]
+__all__ = ["RankNetwork", "exposure", "listen_where_ranks_talk", "print_common_interfaces"]
+
+FOUND = "interfaces: "
+"""What the line of `print_common_interfaces` begins with; Horovod and its helpers write others."""
+
+_PRINT_COMMON_INTERFACES = f"from {__name__} import print_common_interfaces as main; main()"
 
 
 @dataclass(frozen=True)
-class Network:
+class RankNetwork:
     """The interfaces that ranks talk over, and this machine's address there.
 
     Attributes:
@@ -35,17 +41,17 @@ class Network:
         return ipaddress.ip_address(self.address).is_loopback
 
     @classmethod
-    def loopback(cls) -> "Network":
+    def loopback(cls) -> "RankNetwork":
         """Nothing but this machine."""
         return cls((loopback_interface(),), LOOPBACK)
 
     @classmethod
-    def of(cls, interfaces: Sequence[str]) -> "Network":
+    def of(cls, interfaces: Sequence[str]) -> "RankNetwork":
         """These interfaces, which must have the same names on all machines."""
         return cls(tuple(interfaces), address_of(interfaces[0]))
 
     @classmethod
-    def common(cls, hosts: Sequence[Host], seconds: int, ending: Ending) -> "Network":
+    def common(cls, hosts: Sequence[RankHost], seconds: int, ending: Ending) -> "RankNetwork":
         """The interfaces over which all these hosts reach each other, as Horovod finds out by trying.
 
         Raises:
@@ -53,7 +59,7 @@ class Network:
             LaunchEnded: the launch is to end.
         """
         names = [host.name for host in hosts]
-        command = [sys.executable, "-P", "-m", "tfperf.parallel.launch.common_interfaces", str(seconds), *names]
+        command = [sys.executable, "-P", "-c", _PRINT_COMMON_INTERFACES, str(seconds), *names]
         try:
             result = run(command, deadline=2 * seconds, look=ending.look)
             *_, last = ["", *result.errors.strip().splitlines()]
@@ -79,7 +85,13 @@ class Network:
         return {name: str(value) for name, value in variables.items()}
 
 
-def exposure(hosts: Sequence[Host], interfaces: Sequence[str]) -> str:
+def listen_where_ranks_talk() -> None:
+    """Have a rank's process listen where its ranks talk, see `listen_on`; a process that is no rank stays as it is."""
+    if interface := os.environ.get("HOROVOD_GLOO_IFACE"):
+        listen_on(address_of(interface))
+
+
+def exposure(hosts: Sequence[RankHost], interfaces: Sequence[str]) -> str:
     """What a launch that leaves this machine lets others do, and what to do about it, in one line."""
     where = ", ".join(interfaces) if interfaces else "the interfaces that the machines share"
     helpers = "" if interfaces else "; while they look for those, helpers listen on all interfaces"
@@ -91,3 +103,23 @@ def exposure(hosts: Sequence[Host], interfaces: Sequence[str]) -> str:
         "network that you trust, behind a firewall"
         + (", and name its interface with --network-interfaces." if not interfaces else ".")
     )
+
+
+def print_common_interfaces() -> None:
+    """Print the network interfaces that hosts share as JSON, in a line that begins with `FOUND`.
+
+    The program's arguments are the seconds that it may take, and the hosts. Horovod finds the interfaces with helpers
+    on all hosts; in a process of its own they end with it, whenever that is.
+    """
+    from horovod.runner.common.util import secret
+    from horovod.runner.common.util.settings import Settings
+    from horovod.runner.common.util.timeout import Timeout
+    from horovod.runner.driver.driver_service import get_common_interfaces
+
+    seconds, names = int(sys.argv[1]), sys.argv[2:]
+    listen_on("")  # which interfaces there are is the question
+    timeout = Timeout(seconds, message="Timed out waiting for {activity}.")
+    settings = Settings(key=secret.make_secret_key(), start_timeout=timeout, num_proc=len(names))
+    elsewhere = [name for name in names if not is_this_machine(name)]
+    found = sorted(get_common_interfaces(settings, names, elsewhere) or ())
+    print(f"\n{FOUND}{json.dumps(found)}", flush=True)

@@ -5,24 +5,21 @@
 A script that uses plain `horovod.tensorflow.elastic` starts a service on all interfaces, and no variable of Horovod's
 says otherwise. So the launcher has this run such a script. It does not cover a command that is no Python, such as a
 shell script which starts Python, another Python than the launcher's, and a Python with other options than those in
-`local_services.OPTIONS`.
+`elastic.OPTIONS`.
 """
 
-import os
 import runpy
 import sys
 from pathlib import Path
 
-from tfperf.parallel.launch.hosts import address_of
-from tfperf.parallel.launch.loopback import listen_on
+from tfperf.parallel.launch.network import listen_where_ranks_talk
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the program in the arguments, as Python itself would."""
-    if interface := os.environ.get("HOROVOD_GLOO_IFACE"):
-        listen_on(address_of(interface))
+    listen_where_ranks_talk()
     kind, *rest = sys.argv[1:]
     if kind in ("-c", "-m"):
         target, *rest = rest

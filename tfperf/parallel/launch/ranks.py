@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TextIO
 
 from tfperf.errors import HorovodError
+from tfperf.importing import START_UP_NOISE
 from tfperf.parallel.launch.ending import LOOK, Ending
 from tfperf.parallel.launch.environment import sent_environment
 from tfperf.parallel.launch.output import Relay
 from tfperf.parallel.launch.ssh import SSH_FAILED, first_line, ssh
 from tfperf.processes import PIPE, ChildProcess, Patience
-from tfperf.start_up_noise import START_UP_NOISE
 
 __all__ = ["Ended", "Failure", "Ranks", "first_cause"]
 

@@ -1,21 +1,22 @@
-"""A fixed number of ranks: all start, and the first that fails ends all."""
+"""A fixed number of ranks: all start, and the first that fails, or does not come, ends all."""
 
 import contextlib
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tfperf.parallel.launch.arrivals import watched_arrivals
-from tfperf.parallel.launch.hosts import Host, is_this_machine
-from tfperf.parallel.launch.mpi import ProcessManager
-from tfperf.parallel.launch.network import Network
-from tfperf.parallel.launch.ranks import Ended, Failure, Ranks, first_cause
-from tfperf.parallel.launch.rendezvous import Rendezvous
-from tfperf.parallel.launch.tf_config import tf_configs
-from tfperf.processes.resting import IDLE_LIMIT
+import psutil
 
-__all__ = ["run_static"]
+from tfperf.parallel.launch.environment import tf_configs
+from tfperf.parallel.launch.hosts import RankHost, is_this_machine
+from tfperf.parallel.launch.network import RankNetwork
+from tfperf.parallel.launch.ranks import Ended, Failure, Ranks, first_cause
+from tfperf.parallel.launch.rendezvous import ProcessManager, Rendezvous
+from tfperf.parallel.rank_names import name_rank
+from tfperf.processes.resting import IDLE_LIMIT, LOOK, Rest
+
+__all__ = ["run_static", "watched_arrivals"]
 
 PATIENCE = 3.0
 """Seconds to wait for the rank that caused a failure once a rank has failed that blames another one."""
@@ -23,8 +24,8 @@ PATIENCE = 3.0
 
 def run_static(
     ranks: Ranks,
-    hosts: Iterable[Host],
-    network: Network,
+    hosts: Iterable[RankHost],
+    network: RankNetwork,
     *,
     number: int,
     tf_config_port: int | None = None,
@@ -60,7 +61,7 @@ def run_static(
     cause_found = threading.Event()
 
     hosts_of = {slot.rank: None if is_this_machine(slot.hostname) else slot.hostname for slot in slots}
-    rank_names = {rank: f"rank {rank} on {host}" if host else f"rank {rank}" for rank, host in hosts_of.items()}
+    rank_names = {rank: name_rank(rank, host) for rank, host in hosts_of.items()}
 
     def run(slot: Any) -> Ended:
         try:
@@ -111,3 +112,53 @@ def _failure(ended: list[Ended]) -> Failure | None:
     if cause.blames_others and early:
         words = f"{cause}; it waited for {', '.join(early)}, which had finished"
     return Failure(words, cause.code)
+
+
+@contextlib.contextmanager
+def watched_arrivals(
+    came: Collection[int],
+    names: Mapping[int, str],
+    process_of: Callable[[str], int | None],
+    end: Callable[[], None],
+    idle_limit: float,
+) -> Iterator[list[str]]:
+    """Look, until all ranks have come, whether one of those that are missing does nothing.
+
+    Args:
+        came: the ranks that wait for the others or have done so; it grows.
+        names: rank -> as the user is told.
+        process_of: gives the process of a rank by this name; None: it is not on this machine, or has ended.
+        end: called once a rank is found, before the ranks that wait give up.
+        idle_limit: seconds for which it does nothing.
+
+    Yields:
+        A list in which then stands, in one line, which rank it was.
+    """
+    found: list[str] = []
+    done = threading.Event()
+
+    def watch() -> None:
+        rests: dict[int, Rest] = {}
+        while len(came) < len(names) and not done.wait(LOOK):
+            for rank in names.keys() - came if came else ():
+                if (process := process_of(names[rank])) is None:
+                    continue
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if rank not in rests:
+                        rests[rank] = Rest(process, with_descendants=True)
+                    rests[rank].look()
+                    if rests[rank].idle > idle_limit:
+                        how = "is stopped" if rests[rank].stopped else "has done nothing"
+                        waiting = ", ".join(names[one] for one in sorted(came))
+                        words = f"{names[rank]} has not come to hvd.init(), and {how} for {idle_limit:g} s"
+                        found.append(f"{words}; {waiting} waited for it")
+                        end()
+                        return
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join(2 * LOOK)

@@ -1,33 +1,20 @@
 """A Spark cluster on this machine, reachable from nowhere else: for recipes that train on Spark."""
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfperf.parallel.private_network import in_private_network
 
-if TYPE_CHECKING:
-    from tfperf.parallel.spark.cluster import SparkCluster
-    from tfperf.parallel.spark.node_function import NodeFunction
-    from tfperf.parallel.spark.notes import Notes, Training
-    from tfperf.parallel.spark.requirements import check_requirements
-
-__all__ = [
-    "NodeFunction",
-    "Notes",
-    "SparkCluster",
-    "Training",
-    "check_requirements",
-    "in_private_network",
-]
-
-_HOMES = {
-    "NodeFunction": "node_function",
-    "Notes": "notes",
-    "SparkCluster": "cluster",
-    "Training": "notes",
-    "check_requirements": "requirements",
+_NAMES = {
+    "cluster": ("SparkCluster",),
+    "requirements": ("check_requirements",),
+    "results": ("NodeFunction", "Notes", "Training"),
 }
-"""Public name -> the module here; loaded when asked for, as a process leaves its network before NumPy is loaded."""
+"""Module here -> its public names; loaded when one is asked for, as a process leaves its network before NumPy comes."""
+
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+
+__all__ = sorted([*_HOMES, in_private_network.__name__])
 
 
 def __getattr__(name: str) -> Any:

@@ -18,8 +18,8 @@ from typing import Any, Self
 import psutil
 
 from tfperf.errors import TfperfError
-from tfperf.parallel.private_network import is_private
-from tfperf.parallel.spark.loopback import LOOPBACK, listen_on_loopback_only
+from tfperf.parallel.private_network import LOOPBACK, is_private
+from tfperf.parallel.spark.executor_daemon import listen_on_loopback_only
 from tfperf.processes.signals import handling
 
 __all__ = ["SparkCluster"]

@@ -68,7 +68,7 @@ class ChannelExchange:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Step:
+class _SplitNode:
     """One operation of the net, on all devices."""
 
     node: Any
@@ -202,7 +202,7 @@ class ChannelSplit:
             return ChannelExchange(layer, kind, size * sum(map(len, channels[1:])) // tensor.shape[-1])
         return ChannelExchange(layer, kind, size * others * (2 if kind == "sum" else 1))  # a sum comes and goes
 
-    def _planned(self, node: Any) -> _Step:
+    def _planned(self, node: Any) -> _SplitNode:
         """Decide how the devices share one operation."""
         step = self._plan(node)
         if step.gathers:
@@ -215,7 +215,7 @@ class ChannelSplit:
         self._channels |= dict.fromkeys(map(id, node.outputs), step.channels)
         return step
 
-    def _plan(self, node: Any) -> _Step:
+    def _plan(self, node: Any) -> _SplitNode:
         layer, tensors = node.operation, node.input_tensors
         layouts = [self._channels[id(tensor)] for tensor in tensors]
         channels = layouts[0]
@@ -227,26 +227,28 @@ class ChannelSplit:
         if channels is not None and all(_equal(channels, other) for other in layouts[1:]):
             if _is_channelwise(layer):
                 weights = [[weight[of_device] for weight in layer.get_weights()] for of_device in channels]
-                return _Step(node, self._copies(layer, weights, inputs=channels), channels)
+                return _SplitNode(node, self._copies(layer, weights, inputs=channels), channels)
             if type(layer) is keras.layers.Flatten:
                 nothing: list[list[np.ndarray]] = [[] for _ in channels]
                 positions = np.arange(int(np.prod(tensors[0].shape[1:-1])))[:, None] * tensors[0].shape[-1]
-                return _Step(
+                return _SplitNode(
                     node, self._copies(layer, nothing), [np.ravel(positions + of_device) for of_device in channels]
                 )
         whole = [layer.get_weights() if isinstance(layer, keras.Layer) else []] * len(self.devices)
-        return _Step(node, self._copies(layer, whole), gathers=any(layout is not None for layout in layouts))
+        return _SplitNode(node, self._copies(layer, whole), gathers=any(layout is not None for layout in layouts))
 
-    def _by_output_channels(self, node: Any) -> _Step:
+    def _by_output_channels(self, node: Any) -> _SplitNode:
         """Each device computes some output channels; it needs all inputs, and nothing of the others."""
         layer = node.operation
         self.split_layers[layer.name] = "output channels"
         channels = np.array_split(np.arange(node.outputs[0].shape[-1]), len(self.devices))
         weights = [[weight[..., of_device] for weight in layer.get_weights()] for of_device in channels]
         width = "units" if isinstance(layer, keras.layers.Dense) else "filters"
-        return _Step(node, self._copies(layer, weights, changes=lambda arrays: {width: arrays[0].shape[-1]}), channels)
+        return _SplitNode(
+            node, self._copies(layer, weights, changes=lambda arrays: {width: arrays[0].shape[-1]}), channels
+        )
 
-    def _by_input_channels(self, node: Any, channels: list[np.ndarray]) -> _Step:
+    def _by_input_channels(self, node: Any, channels: list[np.ndarray]) -> _SplitNode:
         """Each device computes a part of each sum; the bias is added once, to the sum of all."""
         layer = node.operation
         self.split_layers[layer.name] = "input channels"
@@ -254,7 +256,7 @@ class ChannelSplit:
         parts = [[kernel[..., of_device, :]] for of_device in channels]
         linear = {"use_bias": False, "activation": "linear"}
         copies = self._copies(layer, parts, inputs=channels, changes=lambda _: linear)
-        return _Step(node, copies, finish=[_BiasThenActivation(layer, bias, device) for device in self.devices])
+        return _SplitNode(node, copies, finish=[_BiasThenActivation(layer, bias, device) for device in self.devices])
 
     def _copies(
         self,
@@ -293,7 +295,7 @@ class ChannelSplit:
         with tf.name_scope("step_outputs"):
             return [self._gathered(values[id(t)], self._channels[id(t)], 1)[0] for t in self._graph.outputs]
 
-    def _computed(self, step: _Step, values: dict[int, list[tf.Tensor]]) -> dict[int, list[tf.Tensor]]:
+    def _computed(self, step: _SplitNode, values: dict[int, list[tf.Tensor]]) -> dict[int, list[tf.Tensor]]:
         """The outputs of one step, on each device."""
         needed = {id(tensor): values[id(tensor)] for tensor in step.node.input_tensors}
         if step.gathers:

@@ -1,7 +1,6 @@
 """When the stages of a pipeline worked, how long they stood idle, and how long they must."""
 
 import dataclasses
-from statistics import median
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,14 +42,6 @@ class Timeline:
         tasks = {(task.stage, task.micro_batch): task.end - task.start for task in self.tasks if task.phase == phase}
         last = max((micro_batch for _, micro_batch in tasks), default=-1)
         return np.array([[tasks[stage, index] for index in range(last + 1)] for stage in range(self.stages)])
-
-    def stage_seconds(self, phase: str = "forward") -> list[float]:
-        """How long each stage took for one micro-batch: the median of its tasks."""
-        lengths: list[list[float]] = [[] for _ in range(self.stages)]
-        for task in self.tasks:
-            if task.phase == phase:
-                lengths[task.stage].append(task.end - task.start)
-        return [median(stage) for stage in lengths]
 
 
 def pipeline_seconds(micro_batches: int, forward: ArrayLike, backward: ArrayLike | None = None) -> float:

@@ -1,10 +1,10 @@
 """Training under a strategy by name: one loop, and five ways to share it among devices and processes."""
 
-import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tfperf.errors import TfperfError
+from tfperf.parallel.strategies.starting import STARTERS
 from tfperf.parallel.strategies.task import Task, Trained
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["STRATEGIES", "Trained", "train"]
 
-STRATEGIES = ("none", "mirrored", "multi_worker", "parameter_server", "horovod")
-"""Names of the strategies; each is a module here."""
+STRATEGIES = tuple(STARTERS)
+"""Names of the strategies."""
 
 
 def train(
@@ -57,8 +57,7 @@ def train(
     for name, number in (("steps", steps), ("workers", workers)):
         if number < 1:
             raise TfperfError(f"expected {name} to be at least 1. Received: {name}={number}")
-    module = importlib.import_module(f"{__name__}.{strategy}")
-    trained: Trained = module.train(Task(build, batches, steps, seed), workers)
+    trained = STARTERS[strategy](Task(build, batches, steps, seed), workers)
     if len(set(trained.digests)) > 1:
         raise TfperfError(
             f"expected equal weights on all replicas after {steps} steps. Received: {' '.join(trained.digests)}; "

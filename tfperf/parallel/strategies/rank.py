@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 import tfperf.parallel.horovod as hvd
 from tfperf.errors import BAD_INPUT, TfperfError
-from tfperf.parallel.horovod.reduction import Reduction
-from tfperf.parallel.strategies.horovod import ERROR, TASK, TRAINED
-from tfperf.parallel.strategies.loop import digest, loss_and_gradients, run, share
+from tfperf.parallel.horovod.collectives import Reduction
+from tfperf.parallel.strategies.replicas import digest, loss_and_gradients, run, share
+from tfperf.parallel.strategies.starting import ERROR, TASK, TRAINED
 from tfperf.parallel.strategies.task import Task
 
 __all__ = ["Rank", "main"]

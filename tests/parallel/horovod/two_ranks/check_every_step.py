@@ -27,8 +27,8 @@ from comparing import (
 
 import tfperf.parallel.horovod as hvd
 from tfperf.errors import HorovodError
+from tfperf.parallel.horovod.collectives import Reduction
 from tfperf.parallel.horovod.optimizer import Distributed
-from tfperf.parallel.horovod.reduction import Reduction
 
 K = keras.optimizers
 

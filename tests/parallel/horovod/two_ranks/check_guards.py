@@ -13,6 +13,7 @@ from comparing import assert_same, batches, dataset_of, dense_net, share, start_
 
 import tfperf.parallel.horovod as hvd
 from tfperf.errors import HorovodError
+from tfperf.parallel.horovod import stalls
 
 K = keras.optimizers
 
@@ -74,6 +75,21 @@ def test_unequal_batches_are_equalised(kind: str, short: str, epochs: str) -> No
     steps = 3 * int(epochs) + (kind == "unknown")  # of unknown length, the first epoch is as long as it is
     assert everywhere(int(model.optimizer.iterations)) == [steps, steps]
     assert_same([model.get_weights() + [v.numpy() for v in model.optimizer.variables]])
+
+
+@pytest.mark.parametrize("validated", ["with validation", "without"])
+def test_a_rank_that_has_trained_is_not_taken_for_waiting(validated: str) -> None:
+    """A step that finds no more data must not count as an exchange that goes on: after minutes it would end the rank."""
+    model, waiting = compiled(), []
+    note = keras.callbacks.LambdaCallback(on_test_end=lambda logs: waiting.append(waits()))
+    data = data_of("unknown", 4)
+    options = {"validation_data": data_of("unknown", 2)} if validated == "with validation" else {}
+    model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=[*hvd.callbacks.default(), note], **options)
+    assert [*waiting, waits()] == [False] * (2 * len(options) + 1)
+
+
+def waits() -> bool:
+    return any(exchanges.waiting() is not None for exchanges in stalls._all_exchanges)
 
 
 @pytest.mark.parametrize("short", ["0", "1"])

@@ -25,7 +25,7 @@ from comparing import (
 
 import tfperf.parallel.horovod as hvd
 from tfperf.errors import HorovodError
-from tfperf.parallel.horovod.reduction import Reduction
+from tfperf.parallel.horovod.collectives import Reduction
 
 K = keras.optimizers
 L = keras.layers

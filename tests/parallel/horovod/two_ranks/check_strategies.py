@@ -15,9 +15,9 @@ from comparing import assert_same, batches, dense_net
 import tfperf.parallel.horovod as hvd
 from tfperf.errors import BAD_INPUT, TfperfError
 from tfperf.parallel import train
-from tfperf.parallel.horovod.reduction import Reduction
-from tfperf.parallel.strategies.horovod import ERROR, TASK, TRAINED
+from tfperf.parallel.horovod.collectives import Reduction
 from tfperf.parallel.strategies.rank import main
+from tfperf.parallel.strategies.starting import ERROR, TASK, TRAINED
 from tfperf.parallel.strategies.task import Task
 
 STEPS = 20
