@@ -1,5 +1,6 @@
 """What the README and docs/ say: their Python runs, their commands exist, their links lead somewhere."""
 
+import itertools
 import os
 import re
 import shlex
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tfperf.nets import NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -100,3 +103,33 @@ def test_the_readmes_commands_run(command, tmp_path):
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
     process = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=DEADLINE)
     assert process.returncode == 0, process.stderr[-2000:] + process.stdout[-1000:]
+
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def section(title):
+    return ARCHITECTURE.partition(f"## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [("recipe", sorted(file.stem for file in (ROOT / "recipes").glob("*.py"))), ("net", NAMES)],
+)
+def test_what_is_there_was_added_as_the_list_says(what, names):
+    """Each file that a step names is there for each recipe and net, and says their names where it must."""
+    steps = section(f"How to add a {what}")
+    files = re.findall(r"`((?:tfperf|recipes|tests)/[\w/]+\.py)`", steps)
+    assert any("NAME" in file for file in files)
+    for file, name in itertools.product(files, names):
+        assert (ROOT / file.replace("NAME", name)).is_file()
+    listing = ROOT / ("README.md" if what == "recipe" else "tfperf/nets/catalog.py")
+    assert [name for name in names if name not in listing.read_text(encoding="utf-8")] == []
+
+
+def test_the_way_of_a_tuning_passes_through_files_that_are_there():
+    drawing = section("What happens in `tfperf tune mlp`")
+    places = re.findall(r"^(\w+)/(\w+)? ", drawing, re.MULTILINE)
+    assert len(places) == 7
+    for room, module in places:
+        assert (ROOT / "tfperf" / room / (f"{module}.py" if module else "__init__.py")).is_file()

@@ -131,6 +131,16 @@ def test_all_processes_are_started_in_one_place():
     assert not any("from subprocess" in path.read_text() for path in PACKAGE.rglob("*.py"))
 
 
+def test_no_class_has_the_name_of_another():
+    """A name with two meanings must be read twice; modules of one protocol each may have private ones alike."""
+    homes = {}
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
 def test_the_package_never_imports_recipes():
     for path in PACKAGE.rglob("*.py"):
         assert not any(name.split(".")[0] == "recipes" for name in imported_modules(path)), path

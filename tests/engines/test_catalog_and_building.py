@@ -146,7 +146,7 @@ def test_an_engine_is_added_as_the_documentation_says(tmp_path, monkeypatch, ser
 
 
 def test_each_fact_of_a_family_and_of_a_place_is_told_once():
-    """Of engines with the same kernels each that may be tried has a place of its own; so have probes and baselines."""
+    """Engines with the same kernels have each a place of its own, if they are tried; so have probes and baselines."""
     tried = [engine for engine in ENGINES if not engine.spends_time_in_python and engine.kernels]
     assert len({(engine.family, engine.place_in_family) for engine in tried}) == len(tried)
     probes = [engine.probe_place for engine in ENGINES if engine.probe_place is not None]

@@ -421,10 +421,10 @@ def test_a_question_with_few_plans_is_tried_in_full(threads, in_full):
     def cost(plan):
         return {"litert": 1.0, "frozen": 100.0}.get(plan.engine, 1000.0)
 
-    proposed, _, candidates = searched(space, cost, in_full=IN_FULL.value)
+    proposed, _, candidates = searched(space, cost, in_full=60)
     check_proposals(space, proposed)
     check_words(space, proposed, candidates)
-    assert candidates.in_full == in_full == (len(list(space.plans())) <= IN_FULL.value)
+    assert candidates.in_full == in_full == (len(list(space.plans())) <= 60)
     frozen = [plan for plan in proposed if plan.engine == "frozen"]
     if not in_full:
         assert len(frozen) == 1

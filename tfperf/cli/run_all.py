@@ -40,7 +40,7 @@ MOST_WORDS = 300
 """Letters of a recipe's last line that the table shows; the log has all."""
 
 
-class Status(StrEnum):
+class RecipeStatus(StrEnum):
     """What became of a recipe."""
 
     DONE = "done"
@@ -50,14 +50,14 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-COLOURS = {Status.DONE: "green", Status.FAILED: "red"}
+COLOURS = {RecipeStatus.DONE: "green", RecipeStatus.FAILED: "red"}
 
 
 class Run(NamedTuple):
     """One recipe that was begun."""
 
     name: str
-    status: Status
+    status: RecipeStatus
     seconds: float
     words: str
     """The first sentence of what it found, or why it found nothing."""
@@ -87,14 +87,14 @@ def run_all(recipes: Mapping[str, Path], flags: Sequence[str], deadline: float =
                 status, words = _run(name, path, flags, deadline)
                 runs.append(Run(name, status, time.time() - began, words))
     except KeyboardInterrupt:
-        runs.append(Run(name, Status.INTERRUPTED, time.time() - began, ""))
+        runs.append(Run(name, RecipeStatus.INTERRUPTED, time.time() - began, ""))
     console.print(_table(runs))
     console.print(_summary(runs, len(recipes)), markup=False)
     reached = {run.status for run in runs}
-    return INTERRUPTED if Status.INTERRUPTED in reached else int(Status.FAILED in reached)
+    return INTERRUPTED if RecipeStatus.INTERRUPTED in reached else int(RecipeStatus.FAILED in reached)
 
 
-def _run(name: str, path: Path, flags: Sequence[str], deadline: float) -> tuple[Status, str]:
+def _run(name: str, path: Path, flags: Sequence[str], deadline: float) -> tuple[RecipeStatus, str]:
     """Run one recipe; what became of it, and its words for the table."""
     result = result_file(name)
     log = result.with_suffix(".log")
@@ -103,17 +103,17 @@ def _run(name: str, path: Path, flags: Sequence[str], deadline: float) -> tuple[
     try:
         code = _exit_code([sys.executable, str(path), *flags], log, deadline)
     except TimeoutError:
-        return Status.FAILED, f"it did not end within {deadline:g} s; see {log}"
+        return RecipeStatus.FAILED, f"it did not end within {deadline:g} s; see {log}"
     if code:
         lack = lacking(read_header(path).needs)
-        return (Status.SKIPPED, lack) if lack else (Status.FAILED, f"exit code {code}: {_last_line(log)}")
+        return (RecipeStatus.SKIPPED, lack) if lack else (RecipeStatus.FAILED, f"exit code {code}: {_last_line(log)}")
     if _version(result) == before:  # it ended well and measured nothing: there is nothing to measure here
-        return Status.SKIPPED, _last_line(log)
+        return RecipeStatus.SKIPPED, _last_line(log)
     try:
         meaning = read_result(result).meaning
     except ResultFileError as error:
-        return Status.FAILED, str(error)
-    return Status.DONE, meaning[0] if meaning else ""
+        return RecipeStatus.FAILED, str(error)
+    return RecipeStatus.DONE, meaning[0] if meaning else ""
 
 
 def lacking(needs: str) -> str:
@@ -216,7 +216,7 @@ def _table(runs: Sequence[Run]) -> Table:
 
 def _summary(runs: Sequence[Run], total: int) -> str:
     """How many ended in which way, and in how long."""
-    counts = {status: sum(run.status is status for run in runs) for status in Status}
+    counts = {status: sum(run.status is status for run in runs) for status in RecipeStatus}
     words = [f"{count} {status}" for status, count in counts.items() if count]
     if len(runs) < total:
         words.append(f"{total - len(runs)} not begun")

@@ -93,7 +93,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
         raise EngineError(f"{plan} cannot run the net: {shortened(error)}") from error
     started = process.num_threads() - threads_before
     threads = f"asked for {plan.threads or 'its own choice'}; it started {started} beside the caller's"
-    return Runner(plan, signature, run, proof={**proof, "threads": threads})
+    return Runner(plan, signature, run, proof={**proof, "threads": threads}, size=(folder / FILE).stat().st_size)
 
 
 def _indices(interpreter: Any, signature: Signature) -> tuple[list[int], list[int]]:

@@ -123,7 +123,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     threads = session.get_session_options().intra_op_num_threads
     words = f"{threads or 'its own choice'}, as the session's options say"
     proof = {**proof, "threads": words, "provider": session.get_providers()[0]}
-    return Runner(plan, signature, run, proof=proof)
+    return Runner(plan, signature, run, proof=proof, size=(folder / FILE).stat().st_size)
 
 
 def _quantize(file: Path, quantized: Path, servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]]) -> None:

@@ -19,6 +19,7 @@ from tfperf.trials.trial import Trial, median_seconds
 
 __all__ = ["answer", "cost_table", "failures_and_doubts", "speed_table", "survey_plots", "survey_result"]
 
+
 def speed_table(survey: Survey) -> Group:
     """How fast: one row for each plan that ran."""
     table = bare_table("", "latency [95 %]", "examples/s", "speed-up [99 %]")

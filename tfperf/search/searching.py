@@ -22,7 +22,7 @@ from tfperf.search.ranking import Ranking, per_example
 from tfperf.search.running import PlanQueue, Started, WaitingProcesses
 from tfperf.search.space import Space
 from tfperf.trials.launching import Launcher
-from tfperf.trials.process import EngineProcess, Loaded, Work
+from tfperf.trials.process import EngineProcess, Loaded, PlanCall
 from tfperf.trials.side_by_side import (
     Examples,
     checked_trial,
@@ -222,7 +222,7 @@ class Search:
             )
         return measured_trial(trial, work, found)
 
-    def _checked(self, process: EngineProcess, loaded: Loaded, examples: Examples) -> tuple[Trial, Work]:
+    def _checked(self, process: EngineProcess, loaded: Loaded, examples: Examples) -> tuple[Trial, PlanCall]:
         """A trial whose answers are right, and its work."""
         tolerance = self._question.answer_tolerance
         trial = checked_trial(process, loaded, examples, tolerance=tolerance, same_top1=self._question.same_top1)

@@ -14,7 +14,7 @@ from tfperf.measure.memory import MemoryPeak
 from tfperf.trials.host import Host
 from tfperf.trials.trial import TrialError
 
-__all__ = ["Checked", "EngineProcess", "Loaded", "Origin", "Work", "store_arrays"]
+__all__ = ["Checked", "EngineProcess", "Loaded", "Origin", "PlanCall", "store_arrays"]
 
 
 class Origin(NamedTuple):
@@ -107,9 +107,9 @@ class EngineProcess:
         """
         return float(self._ask("accuracy", batch=batch, inputs=str(inputs), labels=str(labels)))
 
-    def work(self, batch: int) -> "Work":
+    def work(self, batch: int) -> "PlanCall":
         """The call with a batch that was checked, to be measured."""
-        return Work(self, batch)
+        return PlanCall(self, batch)
 
     @property
     def alive(self) -> bool:
@@ -135,7 +135,7 @@ class EngineProcess:
             raise error.named(self.plan) from error
 
 
-class Work:
+class PlanCall:
     """One plan with one batch, as `tfperf.measure.compare` takes work that times itself.
 
     Attributes:

@@ -20,7 +20,7 @@ from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature
 from tfperf.measure import Comparison, Doubt, Measurement, Progress, compare, measure
 from tfperf.measure.memory import MemoryPeak
-from tfperf.trials.process import EngineProcess, Loaded, Work, store_arrays
+from tfperf.trials.process import EngineProcess, Loaded, PlanCall, store_arrays
 from tfperf.trials.trial import Status, Trial, TrialError
 
 __all__ = [
@@ -143,7 +143,7 @@ def failed_trial(plan: Plan, batch: int, error: TrialError) -> Trial:
     return Trial(plan=plan, batch=batch, status=error.status, reason=printable(str(error)))
 
 
-def measured_trial(trial: Trial, work: Work, measurement: Measurement) -> Trial:
+def measured_trial(trial: Trial, work: PlanCall, measurement: Measurement) -> Trial:
     """A trial with what was measured of its work."""
     first_call = {"first_call_seconds": trial.first_call_seconds}  # which the check of the answers made
     found = {"measurement": measurement.model_copy(update=first_call), "cores_used": work.cores_used}
@@ -221,7 +221,7 @@ class InTurns:
 
 
 def measure_in_turns(
-    runs: Sequence[tuple[Trial, Work]],
+    runs: Sequence[tuple[Trial, PlanCall]],
     time_limit: float,
     on_progress: Callable[[Progress], None] | None = None,
     *,
@@ -263,7 +263,7 @@ def measure_in_turns(
     return list(trials.values()), None
 
 
-def _in_turns(works: Mapping[str, Work]) -> dict[str, InTurns]:
+def _in_turns(works: Mapping[str, PlanCall]) -> dict[str, InTurns]:
     turns = Turns()
     return {name: InTurns(work, turns, work.host.rest, work.host.wake) for name, work in works.items()}
 

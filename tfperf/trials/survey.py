@@ -18,7 +18,7 @@ from tfperf.measure.comparing import TIME_LIMIT
 from tfperf.measure.value import Value
 from tfperf.system import thread_words
 from tfperf.trials.launching import Launcher
-from tfperf.trials.process import EngineProcess, Loaded, Origin, Work
+from tfperf.trials.process import EngineProcess, Loaded, Origin, PlanCall
 from tfperf.trials.side_by_side import Examples, answers_vary, checked_trial, failed_trial, measure_in_turns
 from tfperf.trials.trial import Trial, TrialError
 
@@ -101,7 +101,7 @@ def survey(
         for batch in plans:
             examples = Examples.store(scratch, servable, batch, inputs[batch])
             trials: list[Trial] = []
-            runs: list[tuple[Trial, Work]] = []
+            runs: list[tuple[Trial, PlanCall]] = []
             for plan in plans[batch]:
                 on_step(f"{plan}: loading, and checking its answers at batch {batch}")
                 try:

@@ -207,7 +207,7 @@ class GuardCallback(keras.callbacks.Callback):
             self.model.stop_training = _EPOCH_IS_OVER
 
     def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Let a long validation not be taken for waiting: the epoch's last step may have begun an exchange without data."""
+        """Forget the exchange that a last step without data has begun: a long validation is no waiting."""
         forget_exchanges()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:

@@ -79,7 +79,7 @@ def test_unequal_batches_are_equalised(kind: str, short: str, epochs: str) -> No
 
 @pytest.mark.parametrize("validated", ["with validation", "without"])
 def test_a_rank_that_has_trained_is_not_taken_for_waiting(validated: str) -> None:
-    """A step that finds no more data must not count as an exchange that goes on: after minutes it would end the rank."""
+    """A step that finds no more data is no exchange that goes on, which after some minutes would end the rank."""
     model, waiting = compiled(), []
     note = keras.callbacks.LambdaCallback(on_test_end=lambda logs: waiting.append(waits()))
     data = data_of("unknown", 4)
