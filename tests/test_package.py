@@ -32,7 +32,7 @@ MAY_LEAN_ON = {
     "parallel": {"processes"},
     "scaling": {"exports", "hardware", "measure", "parallel", "processes", "report"},
     "doctor": {"data", "engines", "measure", "parallel", "processes"},
-    "explaining": {"exports", "hardware", "measure"},
+    "explaining": {"engines", "exports", "hardware", "measure"},
     "cli": {
         "cookbook",
         "data",

@@ -133,7 +133,8 @@ def explain(
 
     Raises:
         ExportError: there is no such model, or it cannot be traced.
-        HardwareError: it cannot be looked into, or TensorFlow has started with other threads.
+        HardwareError: it cannot be looked into.
+        ThreadsError: TensorFlow has started with other threads.
         TypeError: neither a string nor a Keras model.
         ValueError: a number is under 1.
     """

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfperf.errors import HardwareError
+from tfperf.engines import tensorflow_runtime
+from tfperf.errors import ThreadsError
 from tfperf.explaining.explanation import Explained, Roof
 from tfperf.hardware.ceilings import Ceilings
 from tfperf.hardware.ceilings.measuring import measure_ceilings
@@ -21,17 +22,17 @@ DISTURBED = 1.3
 
 
 def use_threads(threads: int | None) -> int:
-    """Have TensorFlow use so many threads for an operation, and one operation at a time, on the CPU."""
-    wanted, config = threads or usable_cores(), tf.config.threading
+    """Have TensorFlow use so many threads, or as many as there are cores, on the CPU; how many these are.
+
+    Raises:
+        ThreadsError: TensorFlow has started with another number.
+    """
+    wanted = threads or usable_cores()
     try:
-        config.set_intra_op_parallelism_threads(wanted)
-        config.set_inter_op_parallelism_threads(1)
-    except RuntimeError as error:  # it has started
-        if (config.get_intra_op_parallelism_threads() or usable_cores()) != wanted:
-            raise HardwareError(
-                f"expected TensorFlow with {wanted} threads, in this process it has started with "
-                f"{config.get_intra_op_parallelism_threads() or usable_cores()}; use a fresh process"
-            ) from error
+        tensorflow_runtime.use_threads(wanted)
+    except ThreadsError:
+        if (tf.config.threading.get_intra_op_parallelism_threads() or usable_cores()) != wanted:
+            raise
     return wanted
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfperf.engines import checking
 from tfperf.errors import TfperfError
 from tfperf.explaining.examining import Examined, Kernel, call_seconds
 from tfperf.explaining.explanation import Explained, Technique, Xla
@@ -31,7 +32,7 @@ FEWEST = 1.1
 INT8_SHARE = 1 / 4
 """Bytes of a weight in int8, beside float32."""
 
-TOLERANCES = {"XLA": 1e-3, "bfloat16": 0.1}
+TOLERANCES = {"XLA": 1e-3, "bfloat16": checking.TOLERANCES["bfloat16"]}
 """Way -> largest relative error of an answer; one that errs by more is not timed."""
 
 Call = Callable[[], Any]
