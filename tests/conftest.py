@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,19 +20,43 @@ pytest_plugins = ["tests.fixtures.engines", "tests.fixtures.explanations", "test
 QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)
 MEMORY = MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=None, of_whole_process=False)
 
-STARTS = re.compile(r"\b(tensorflow|tf|keras|get_net|subprocess|tfperf_command|ForkServer|\w+Process(es)?)\b")
-"""Words of a test file which starts TensorFlow or processes."""
+TESTS = Path(__file__).parent
+
+STARTS = re.compile(
+    r"\b(tensorflow|tf|keras|get_net|subprocess|tfperf_command|run_python|ForkServer|\w+Process(es)?)\b"
+)
+"""Words by which tests start TensorFlow or processes."""
 
 
 def pytest_addoption(parser):
     """`make quick` is for what a developer runs all the time."""
-    parser.addoption("--quick", action="store_true", help="leave out test files that start TensorFlow or processes")
+    parser.addoption("--quick", action="store_true", help="leave out tests that start TensorFlow or processes")
+
+
+def starts(file):
+    """Whether one of them stands in a file."""
+    return bool(STARTS.search(file.read_text(encoding="utf-8")))
 
 
 def pytest_ignore_collect(collection_path, config):
-    """With --quick, a test file in whose text one of those words stands."""
-    is_file = config.getoption("--quick") and collection_path.match("test_*.py")
-    return True if is_file and STARTS.search(collection_path.read_text(encoding="utf-8")) else None
+    """With --quick, leave out a test file in which one of them stands."""
+    is_test = config.getoption("--quick") and collection_path.match("test_*.py")
+    return True if is_test and starts(collection_path) else None
+
+
+def pytest_collection_modifyitems(config, items):
+    """With --quick, leave out a test whose fixtures are in such a file."""
+    if config.getoption("--quick"):
+        slow = {item for item in items if any(map(starts, fixture_files(item)))}
+        config.hook.pytest_deselected(items=[*slow])
+        items[:] = [item for item in items if item not in slow]
+
+
+def fixture_files(item):
+    """The files of a test's fixtures, without this one and what shows stacks, whose fixtures all tests have."""
+    fixtures = item._fixtureinfo.name2fixturedefs.values()
+    files = {Path(one.func.__code__.co_filename) for definitions in fixtures for one in definitions}
+    return {file for file in files if file.is_relative_to(TESTS) and file.name != "stacks.py"} - {Path(__file__)}
 
 
 def pytest_configure():
@@ -144,5 +169,25 @@ def tfperf_command(tmp_path):
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=timeout, **options
         )
+
+    return run
+
+
+@pytest.fixture
+def run_python():
+    """Run a program in a fresh Python, and return what it prints."""
+
+    def run(program, **variables):
+        # -S would lose the packages; -I would lose PYTHONPATH. A clean copy of this environment is enough.
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     return run

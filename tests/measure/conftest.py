@@ -1,8 +1,6 @@
 """Fixtures of tests/measure: the fake machine, its recorded noise, and the mutants."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from types import ModuleType
 
@@ -48,26 +46,6 @@ def fake() -> ModuleType:
 def mutants() -> ModuleType:
     """MUTANTS: see mutants.py."""
     return _mutants
-
-
-@pytest.fixture
-def run_python() -> Callable[..., str]:
-    """Run a program in a fresh Python, and return what it prints."""
-
-    def run(program: str, **variables: str) -> str:
-        # -S would lose the packages; -I would lose PYTHONPATH. A clean copy of this environment is enough.
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | variables,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    return run
 
 
 @pytest.fixture(scope="session")
