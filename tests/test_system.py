@@ -16,7 +16,8 @@ from tfperf.system import restore_interrupts
 restore_interrupts()
 try:
     print("up", flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)  # a signal just before a wait does not end it
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -28,7 +29,8 @@ from tfperf.cli.app import app, main
 @app.command()
 def hang():
     print("up", flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)  # a signal just before a wait does not end it
 
 main(["hang"])
 """
@@ -50,7 +52,8 @@ def f(): ...
 
 def main(recipe):
     print("up", flush=True)
-    time.sleep(60)
+    for _ in range(600):
+        time.sleep(0.1)  # a signal just before a wait does not end it
 
 Recipe(__file__, batch=1).run(main)
 '''

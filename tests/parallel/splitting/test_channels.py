@@ -7,14 +7,16 @@ import sys
 import keras
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tfperf.errors import TfperfError
 from tfperf.parallel import ChannelSplit
 from tfperf.parallel.splitting import channels
 
-FEW = settings(max_examples=6, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+FEW = settings(
+    max_examples=6, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
+)
 
 
 def differs(net, devices, inputs):
