@@ -148,6 +148,19 @@ def test_it_ends_whatever_the_costs_are(data):
         check_words(space, proposed, candidates)
 
 
+def test_words_where_threads_alone_keep_a_family_from_running():
+    """A plan ran with 4 threads and its batch norms fused, and nothing unchanged does: that is no number of times."""
+    applicable = {"fuse_batch_norm", "fixed_batch"}
+    space = space_of(["frozen"], [1, 4, 8], batches=(3, 32, 36), tolerance=0.0, applicable=applicable)
+
+    def cost(plan):
+        changed = {4: 1.0, 8: 2.0} if plan.transformations else {1: 10.0, 8: 2.0, None: math.inf}
+        return changed.get(plan.threads, math.inf)
+
+    proposed, _, candidates = searched(space, cost)
+    check_words(space, proposed, candidates)
+
+
 def recorded():
     """The searches of all files, by the names of their nets."""
     for file in sorted(RECORDED.glob("*.json")):

@@ -240,9 +240,7 @@ class Candidates:
             threads = champion.threads if part == "threads" else None
             behind, now = self._families.behind(family, threads), self._families.behind_now(family, threads)
             if behind > BEHIND.get(part, float("inf")):
-                return (
-                    f"the best with the kernels of {family}, {champion}, takes {behind:.1f}x as long as the best of all"
-                )
+                return f"the best with the kernels of {family}, {champion}, {_behind_words(behind)}"
             if now > GAIN.get(part, float("inf")):
                 return f"{champion} takes {now:.1f}x as long as the best of all, more than other {part} gain"
         return ""
@@ -252,7 +250,7 @@ class Candidates:
         if self._calls_too_slowly(engine):
             return "a call of a tf.function from Python takes longer than the best of all"
         if (behind := self._families.behind(engine.family)) > SIBLING.value:
-            return f"{champion} has the same kernels, and takes {behind:.1f}x as long as the best of all"
+            return f"{champion} has the same kernels, and {_behind_words(behind)}"
         ours, theirs = map(self._families.plain_cost, (engine.name, champion.engine))
         if engine.name in self._families.tried_engines() and ours > SIBLING.value * theirs:
             return _lost_to(champion)
@@ -407,6 +405,13 @@ class _Families:
     def _with_threads(self, threads: int | None) -> list[Plan]:
         """What was seen with so many; None: all."""
         return [plan for plan in self.seen if threads is None or plan.threads == threads]
+
+
+def _behind_words(behind: float) -> str:
+    """What a family takes, unchanged but for threads, beside the best of all; infinite: it does not run so."""
+    if behind == float("inf"):
+        return "does not run where only the threads are changed"
+    return f"takes {behind:.1f}x as long as the best of all"
 
 
 def _lost_to(champion: Plan) -> str:
