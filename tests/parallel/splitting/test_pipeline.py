@@ -33,6 +33,7 @@ def most_stages(net):
 @given(data=st.data(), micro_batches=st.sampled_from([1, 2, 4]))
 def test_outputs_and_20_training_steps_are_those_of_the_net(random_nets, data, micro_batches):
     plans, build, examples = random_nets
+    keras.utils.set_random_seed(1)  # of some weights every ReLU is zero, and such a net does not move
     net = build(data.draw(plans))
     stages = data.draw(st.integers(1, min(4, most_stages(net))))
     pipeline, inputs = Pipeline(net, ["CPU:0"] * stages), examples(net)
