@@ -27,6 +27,7 @@ MAY_LEAN_ON = {
     "measure": {"processes"},
     "search": {"engines", "exports", "measure", "trials"},
     "report": {"engines", "explaining", "hardware", "measure", "search", "trials"},
+    "training": {"hardware", "measure"},
     "tuning": {"engines", "exports", "measure", "report", "search", "trials"},
     "cookbook": {"data", "exports", "measure", "nets", "report"},
     "parallel": {"processes"},

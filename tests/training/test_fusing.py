@@ -1,0 +1,157 @@
+"""`fuse` finds the layers of any model, changes those that pay, and leaves what the model computes as it was."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfperf.training import fast_optimizer, fuse, unfuse
+from tfperf.training.saved_form import form_name, plain_class
+
+IMAGES = np.random.default_rng(0).normal(size=(16, 8, 8, 3)).astype("float32")
+CLASSES = np.random.default_rng(1).integers(0, 4, 16)
+
+
+def functional():
+    inputs = keras.Input((8, 8, 3))
+    hidden = keras.layers.Conv2D(8, 3, padding="same", name="first")(inputs)
+    hidden = keras.layers.ReLU()(keras.layers.BatchNormalization(name="norm")(hidden))
+    added = keras.layers.Conv2D(8, 3, padding="same", name="second")(hidden)
+    hidden = keras.layers.GlobalAveragePooling2D()(keras.layers.Add()([hidden, added]))
+    return keras.Model(inputs, keras.layers.Dense(4)(hidden))
+
+
+def sequential():
+    layers = [keras.layers.Conv2D(8, 3, name="first"), keras.layers.BatchNormalization(name="norm")]
+    nested = keras.Sequential([keras.layers.Conv2D(8, 3, 2, name="second")])
+    return keras.Sequential([keras.Input((8, 8, 3)), *layers, nested, keras.layers.Flatten(), keras.layers.Dense(4)])
+
+
+class Subclassed(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first = keras.layers.Conv2D(8, 3, name="first")
+        self.parts = [keras.layers.BatchNormalization(name="norm"), keras.layers.Conv2D(8, 3, name="second")]
+        self.last = keras.layers.Dense(4)
+
+    def call(self, inputs, training=None):
+        hidden = self.first(inputs)
+        for part in self.parts:
+            hidden = part(hidden)
+        return self.last(tf.reduce_mean(hidden, [1, 2]))
+
+
+MODELS = {"functional": functional, "sequential": sequential, "subclassed": Subclassed}
+
+
+def made(name):
+    keras.utils.set_random_seed(0)
+    model = MODELS[name]()
+    model(IMAGES)
+    return model
+
+
+def train(model, steps=20):
+    """The losses of some steps."""
+    return [float(model.train_on_batch(IMAGES, CLASSES)) for _ in range(steps)]
+
+
+def compiled(model, optimizer):
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_fused_model_computes_and_trains_as_it_did(name, tmp_path):
+    plain, fused = (compiled(made(name), keras.optimizers.SGD(0.05)) for _ in range(2))
+    fused.set_weights(plain.get_weights())
+    train(fused, 1), train(plain, 1)  # a trace of what it was must not stay
+    fusion = fuse(fused, IMAGES, measure=False)
+    assert fusion.model is fused
+    forms = {"first": "SwappedConv2D", "norm": "FusedBatchNormalization", "second": "SwappedConv2D"}
+    assert {one.layer: one.form for one in fusion.swaps} == forms
+    assert all(one.kept and one.times is None for one in fusion.swaps)
+    np.testing.assert_allclose(fused(IMAGES), plain(IMAGES), atol=1e-5)
+    assert train(fused) == pytest.approx(train(plain), abs=1e-4)
+    for one, other in zip(fused.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-3)
+    fused.save_weights(tmp_path / "net.weights.h5")
+    plain.load_weights(tmp_path / "net.weights.h5")
+    unfuse(fused)
+    assert all(type(layer) is plain_class(layer) for layer in fused._flatten_layers())
+    np.testing.assert_array_equal(fused(IMAGES), plain(IMAGES))
+
+
+def test_what_the_trace_computes_is_the_faster_form():
+    model = made("functional")
+    fuse(model, batch_size=16, measure=False)
+    traced = tf.function(lambda images: model(images, training=True)).get_concrete_function(tf.constant(IMAGES))
+    assert [one.type for one in traced.graph.get_operations()].count("FusedBatchNormV3") == 1
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_what_is_faster_is_kept_and_the_rest_stays(policy, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = made("functional")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    told = []
+    fusion = fuse(model, batch_size=16, time_limit=0.05, on_progress=told.append)
+    assert [one.layer for one in fusion.swaps] == ["first", "norm", "second"]
+    assert [one.shape for one in fusion.swaps] == [(16, 8, 8, 3), (16, 8, 8, 8), (16, 8, 8, 8)]
+    assert len(told) == 3
+    for one in fusion.swaps:
+        layer, ratio = model.get_layer(one.layer), one.times.ratio
+        assert one.kept == (ratio.verdict == "faster") == (type(layer) is not plain_class(layer))
+        assert one.saves_seconds == pytest.approx((one.times.plain_seconds - one.times.fast_seconds) * one.kept)
+        assert not one.kept or form_name(type(layer)) == one.form
+    lines = str(fusion).splitlines()
+    assert len(lines) == 4
+    assert all(one.layer in line for one, line in zip(fusion.swaps, lines[1:], strict=True))
+    unfuse(model)
+    assert fuse(model, batch_size=16).swaps == fusion.swaps  # it was kept: nothing is measured again
+
+
+def test_two_layers_alike_are_measured_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
+    inputs = keras.Input((8, 8, 4))
+    hidden = keras.layers.Conv2D(4, 3, padding="same")(inputs)
+    model = keras.Model(inputs, keras.layers.Conv2D(4, 3, padding="same")(hidden))
+    one, other = fuse(model, time_limit=0.05).swaps
+    assert one.times == other.times
+    assert len(list(tmp_path.rglob("layer-*.json"))) == 1
+
+
+def test_all_of_it_under_a_strategy():
+    losses = []
+    for changed in (False, True):
+        with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+            model, optimizer = made("functional"), keras.optimizers.Adam(0.01)
+            if changed:
+                fuse(model, measure=False)
+                fast_optimizer(optimizer)
+            compiled(model, optimizer)
+        losses.append(model.fit(IMAGES, CLASSES, batch_size=8, epochs=4, shuffle=False, verbose=0).history["loss"])
+    assert losses[1] == pytest.approx(losses[0], abs=1e-3)
+
+
+def test_a_model_that_declares_no_shapes_asks_for_inputs():
+    with pytest.raises(
+        ValueError, match=r"^expected a batch of inputs, as the model 'subclassed[^\n]*declares no shapes$"
+    ):
+        fuse(Subclassed())
+    model = keras.Sequential([keras.Input((None, None, 3)), keras.layers.Conv2D(4, 3)])
+    with pytest.raises(ValueError, match=r"^expected a batch of inputs[^\n]*\(None, None, None, 3\)$"):
+        fuse(model)
+
+
+def test_a_layer_of_the_users_own_stays():
+    class Mine(keras.layers.Conv2D):
+        def call(self, inputs):
+            return super().call(inputs) * 2
+
+    model = keras.Sequential([keras.Input((8, 8, 3)), Mine(4, 3)])
+    assert fuse(model, measure=False).swaps == ()
+    assert type(model.layers[0]) is Mine

@@ -1,0 +1,129 @@
+"""A fast optimizer updates as Keras's does, keeps Keras's states, and is saved as Keras's."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfperf.training import fast_optimizer
+
+K = keras.optimizers
+
+OPTIMIZERS = {
+    "Adam": lambda: K.Adam(0.01),
+    "Adam with epsilon": lambda: K.Adam(0.01, 0.8, 0.95, epsilon=0.1),
+    "AdamW": lambda: K.AdamW(0.01, weight_decay=0.1),
+    "SGD": lambda: K.SGD(0.1),
+    "momentum": lambda: K.SGD(0.1, momentum=0.9),
+    "Nesterov": lambda: K.SGD(0.1, momentum=0.9, nesterov=True),
+    "weight decay": lambda: K.SGD(0.1, weight_decay=0.01),
+    "clipped": lambda: K.Adam(0.01, clipnorm=0.1),
+    "clipped together": lambda: K.SGD(0.1, momentum=0.9, global_clipnorm=0.1),
+    "average of weights": lambda: K.Adam(0.01, use_ema=True, ema_momentum=0.5),
+    "average written back": lambda: K.Adam(0.01, use_ema=True, ema_overwrite_frequency=3),
+    "accumulated": lambda: K.Adam(0.01, gradient_accumulation_steps=2),
+    "scheduled": lambda: K.Adam(K.schedules.ExponentialDecay(0.1, 5, 0.5)),
+    "loss scale": lambda: K.LossScaleOptimizer(K.Adam(0.01), initial_scale=8.0),
+}
+
+UNDER_MIRRORED = [
+    "Adam",
+    "Nesterov",
+    "weight decay",
+    "average of weights",
+    "clipped together",
+    "scheduled",
+    "loss scale",
+]
+"""Keras's own accumulation and write-back of averages fail there."""
+
+WORDS = np.random.default_rng(0).integers(0, 5, size=(24, 3))
+LABELS = np.random.default_rng(1).normal(size=(24, 2)).astype("float32")
+
+
+def dense():
+    return [keras.layers.Rescaling(0.5), keras.layers.Dense(8, "relu"), keras.layers.Dense(2)]
+
+
+def with_embedding():
+    """The gradient of the embedding is sparse, those of the others dense."""
+    return [keras.layers.Embedding(6, 4), keras.layers.Flatten(), keras.layers.Dense(2)]
+
+
+def trained(make, layers, strategy, fast, policy="float32"):
+    """Weights and states after 9 steps."""
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        keras.config.set_dtype_policy(policy)
+        try:
+            net = keras.Sequential([keras.Input((3,)), *layers()])
+        finally:
+            keras.config.set_dtype_policy("float32")
+        optimizer = fast_optimizer(make()) if fast else make()
+        net.compile(optimizer, "mse")
+    before = net.get_weights()
+    net.fit(WORDS, LABELS, batch_size=8, epochs=3, shuffle=False, verbose=0)
+    assert any(np.abs(one - other).max() > 1e-4 for one, other in zip(before, net.get_weights(), strict=True))
+    names = [(re.split("[/_]", variable.path)[-1], variable.shape) for variable in optimizer.variables]
+    return names, [np.asarray(one) for one in [*net.get_weights(), *(v.numpy() for v in optimizer.variables)]]
+
+
+def check_equal(make, layers, strategy, **options):
+    (names, plain), (fast_names, fast) = (trained(make, layers, strategy, fast, **options) for fast in (False, True))
+    assert fast_names == names
+    for one, other in zip(plain, fast, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_it_trains_as_keras_s(name):
+    check_equal(OPTIMIZERS[name], with_embedding, tf.distribute.get_strategy())
+
+
+@pytest.mark.parametrize("name", UNDER_MIRRORED)
+def test_it_trains_as_keras_s_under_a_strategy(name):
+    check_equal(OPTIMIZERS[name], dense, tf.distribute.MirroredStrategy(["CPU:0"]))
+
+
+def test_it_trains_as_keras_s_under_a_mixed_policy():
+    check_equal(OPTIMIZERS["Adam"], dense, tf.distribute.get_strategy(), policy="mixed_bfloat16")
+
+
+def test_each_variable_is_updated_by_one_operation():
+    optimizer, weights = fast_optimizer("adam"), [keras.Variable(np.ones([3, 2])), keras.Variable(np.ones([2]))]
+    optimizer.build(weights)
+    gradients = [tf.ones([3, 2]), tf.ones([2])]
+    graph = tf.function(lambda: optimizer.apply(gradients, weights)).get_concrete_function().graph
+    names = [one.type for one in graph.get_operations()]
+    assert names.count("ResourceApplyAdam") == 2
+    assert not {"Sqrt", "AssignSubVariableOp"} & set(names)
+
+
+@pytest.mark.parametrize("name", ["AdamW", "Nesterov", "loss scale"])
+def test_it_is_saved_as_keras_s_and_trains_on(name, tmp_path):
+    net = keras.Sequential([keras.Input((3,)), *dense()])
+    net.compile(fast_optimizer(OPTIMIZERS[name]()), "mse")
+    net.fit(WORDS, LABELS, verbose=0)
+    net.save(tmp_path / "net.keras")
+    loaded = keras.saving.load_model(tmp_path / "net.keras")
+    plain = OPTIMIZERS[name]()
+    assert type(loaded.optimizer) is type(plain)
+    assert type(getattr(loaded.optimizer, "inner_optimizer", None)) is type(getattr(plain, "inner_optimizer", None))
+    for one in (net, loaded):
+        one.fit(WORDS, LABELS, shuffle=False, verbose=0)
+    for one, other in zip(net.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-6)
+
+
+def test_twice_is_once_and_the_same_object():
+    optimizer = K.Adam()
+    assert fast_optimizer(fast_optimizer(optimizer)) is optimizer
+    assert [kind.__name__ for kind in type(optimizer).__mro__].count("_FastAdam") == 1
+
+
+@pytest.mark.parametrize("optimizer", [K.RMSprop(), K.Adam(amsgrad=True), K.Nadam()])
+def test_another_kind_is_refused_in_one_line(optimizer):
+    with pytest.raises(ValueError, match=rf"^expected Adam, AdamW or SGD[^\n]*{type(optimizer).__name__}"):
+        fast_optimizer(optimizer)

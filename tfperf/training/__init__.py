@@ -1,0 +1,39 @@
+"""Training on the machine you have: layers and optimizers that compute faster and are saved as Keras's."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfperf.training.batch_norm import FusedBatchNormalization
+    from tfperf.training.convolution import SwappedConv2D, convolve
+    from tfperf.training.fusing import Fusion, Swap, fuse, unfuse
+    from tfperf.training.optimizers import fast_optimizer
+
+__all__ = [
+    "FusedBatchNormalization",
+    "Fusion",
+    "Swap",
+    "SwappedConv2D",
+    "convolve",
+    "fast_optimizer",
+    "fuse",
+    "unfuse",
+]
+
+_HOMES = {
+    "FusedBatchNormalization": "batch_norm",
+    "Fusion": "fusing",
+    "Swap": "fusing",
+    "SwappedConv2D": "convolution",
+    "convolve": "convolution",
+    "fast_optimizer": "optimizers",
+    "fuse": "fusing",
+    "unfuse": "fusing",
+}
+"""Public name -> its module, which is loaded when the name is first used: all of them load TensorFlow."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tfperf.training' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tfperf.training.{_HOMES[name]}"), name)

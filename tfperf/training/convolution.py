@@ -1,0 +1,97 @@
+"""Convolutions whose backward pass does not wait for the slow half of oneDNN's."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfperf.training.saved_form import saved_as
+
+__all__ = ["SwappedConv2D", "convolve"]
+
+
+def convolve(
+    inputs: Any, kernel: Any, bias: Any = None, strides: tuple[int, int] = (1, 1), padding: str = "valid"
+) -> Any:
+    """Convolve and add a bias, with the gradient of the kernel as a convolution forward.
+
+    A kernel's gradient sums products of inputs and upstream gradients over batch and places. That is a convolution
+    too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16
+    are faster on CPUs without matrix units than its gradients of kernels.
+
+    Args:
+        inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
+        kernel: (kernel height, kernel width, channels, filters), of the same type.
+        bias: (filters,), of the same type; None: none.
+        strides: of height and width.
+        padding: "same" or "valid".
+
+    Returns:
+        (batch, height', width', filters).
+    """
+
+    form = {"strides": [1, *strides, 1], "padding": padding.upper()}
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def convolved(inputs: Any, kernel: Any, *bias: Any) -> Any:
+        outputs = tf.nn.conv2d(inputs, kernel, **form)
+        for one in bias:
+            outputs = tf.nn.bias_add(outputs, one)
+
+        def backward(upstream: Any) -> tuple[Any, ...]:
+            given = tf.raw_ops.Conv2DBackpropInput(
+                input_sizes=tf.shape(inputs), filter=kernel, out_backprop=upstream, **form
+            )
+            gradient = _kernel_gradient(inputs, upstream, kernel.shape, strides, padding)
+            return given, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)  # BiasAddGrad sums in bfloat16
+
+        return outputs, backward
+
+    return convolved(inputs, kernel) if bias is None else convolved(inputs, kernel, bias)
+
+
+def _kernel_gradient(inputs: Any, upstream: Any, shape: Any, strides: tuple[int, int], padding: str) -> Any:
+    """Convolve the inputs by the upstream gradients, channels and batch exchanged: (kernel height, width, in, out)."""
+    edges = [
+        _edges(inputs.shape[axis + 1], upstream.shape[axis + 1], shape[axis], strides[axis], padding)
+        for axis in range(2)
+    ]
+    rows, columns = ((max(before, 0), max(after, 0)) for before, after in edges)
+    height, width = (inputs.shape[axis + 1] + min(edges[axis][1], 0) for axis in range(2))
+    images = tf.transpose(inputs[:, :height, :width], [3, 1, 2, 0])  # (channels, height, width, batch)
+    filters = tf.transpose(upstream, [1, 2, 0, 3])  # (height', width', batch, filters)
+    gradient = tf.nn.conv2d(images, filters, 1, [(0, 0), rows, columns, (0, 0)], dilations=strides)
+    return tf.transpose(gradient, [1, 2, 0, 3])
+
+
+def _edges(size: int, made: int, kernel: int, stride: int, padding: str) -> tuple[int, int]:
+    """What to add before and after an axis, so that the convolution by `made` dilated numbers gives `kernel` ones."""
+    missing = (made - 1) * stride + kernel - size
+    before = max(missing, 0) // 2 if padding == "same" else 0
+    return before, missing - before
+
+
+@saved_as(keras.layers.Conv2D)
+class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
+    """Keras's `Conv2D` whose kernel's gradient is computed by `convolve`.
+
+    Arguments, weights, gradients and the saved form are Keras's. What `convolve` cannot do is left to Keras: groups,
+    dilation, channels first, heights and widths that are not known.
+    """
+
+    def call(self, inputs: Any) -> Any:
+        """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
+        if not self._is_swappable(inputs):
+            return super().call(inputs)
+        kernel, bias = (None if one is None else tf.convert_to_tensor(one) for one in (self.kernel, self.bias))
+        outputs = convolve(inputs, kernel, bias, self.strides, self.padding)
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def _is_swappable(self, inputs: Any) -> bool:
+        return (
+            self.data_format == "channels_last"
+            and self.groups == 1
+            and tuple(self.dilation_rate) == (1, 1)
+            and None not in inputs.shape[1:]
+            and not isinstance(inputs, tf.SparseTensor)
+        )

@@ -1,0 +1,262 @@
+"""`fuse`: the layers of a model that have a faster form on this machine get it."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+import keras
+import tensorflow as tf
+from pydantic import Field
+
+from tfperf.hardware.machine import machine_cache
+from tfperf.measure import compare
+from tfperf.measure.comparison import FEWEST_ROUNDS, Ratio, Verdict
+from tfperf.measure.value import Value
+from tfperf.measure.words import format_ratio, format_seconds
+from tfperf.training.batch_norm import FusedBatchNormalization
+from tfperf.training.convolution import SwappedConv2D
+from tfperf.training.saved_form import form_name, plain_class, with_class
+
+__all__ = ["Fusion", "Swap", "fuse", "unfuse"]
+
+FORMS: dict[type, type] = {
+    keras.layers.BatchNormalization: FusedBatchNormalization,
+    keras.layers.Conv2D: SwappedConv2D,
+}
+"""Keras's class -> the faster form of its layers. Of these classes themselves: a subclass may do anything."""
+
+TIME_LIMIT = 1.0
+"""Seconds for the two forms of a layer together; what has the same shapes is measured once."""
+
+MARGIN = 0.03
+"""Share of a layer's time by which a form must be faster to be taken."""
+
+BATCH_SIZE = 32
+
+Progress = Callable[[str], None]
+
+
+class LayerTimes(Value):
+    """What a layer takes in Keras's form and in the faster one, forward and backward in training."""
+
+    format: Literal["tfperf layer times"] = "tfperf layer times"
+    version: Literal[1] = 1
+    plain_seconds: float = Field(gt=0)
+    fast_seconds: float = Field(gt=0)
+    ratio: Ratio
+
+    @property
+    def pays(self) -> bool:
+        """Whether the faster form is faster, beyond the interval of the ratio."""
+        return self.ratio.verdict is Verdict.FASTER
+
+
+class Swap(NamedTuple):
+    """A layer that has a faster form, and what became of it."""
+
+    layer: str
+    form: str
+    """Name of the class that was tried."""
+    shape: tuple[int | None, ...]
+    """Of the layer's input: (batch, ...)."""
+    calls: int
+    """How often the model calls the layer."""
+    times: LayerTimes | None
+    """None: it was not measured."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the layer has the faster form now."""
+        return self.times is None or self.times.pays
+
+    @property
+    def saves_seconds(self) -> float:
+        """What a training step is expected to take less; 0 where nothing was measured or changed."""
+        if self.times is None or not self.kept:
+            return 0.0
+        return self.calls * (self.times.plain_seconds - self.times.fast_seconds)
+
+    def __str__(self) -> str:
+        what = f"{self.layer} {self.shape}: {self.form if self.kept else 'stays as it is'}"
+        if self.times is None:
+            return what
+        seconds = f"{format_seconds(self.times.plain_seconds)} -> {format_seconds(self.times.fast_seconds)}"
+        return f"{what}, {seconds}, {format_ratio(self.times.ratio.interval)}"
+
+
+class Fusion(NamedTuple):
+    """What `fuse` changed in a model.
+
+    Attributes:
+        model: the model that was given.
+        swaps: a line for each layer that has a faster form, in the model's order.
+    """
+
+    model: keras.Model
+    swaps: tuple[Swap, ...]
+
+    @property
+    def saves_seconds(self) -> float:
+        """What a training step is expected to take less, the layers' gains added up."""
+        return sum(one.saves_seconds for one in self.swaps)
+
+    def __str__(self) -> str:
+        first = f"{sum(one.kept for one in self.swaps)} of {len(self.swaps)} layers with a faster form have it now"
+        if self.saves_seconds:
+            first += f"; a step is expected to take {format_seconds(self.saves_seconds)} less"
+        return "\n".join([first, *map(str, self.swaps)])
+
+
+class _Call(NamedTuple):
+    """A layer, and the input that the model gives it."""
+
+    layer: Any
+    shape: tuple[int | None, ...]
+    dtype: str
+    training: bool
+
+
+def fuse(
+    model: keras.Model,
+    inputs: Any = None,
+    *,
+    batch_size: int = BATCH_SIZE,
+    measure: bool = True,
+    time_limit: float = TIME_LIMIT,
+    on_progress: Progress = lambda _: None,
+) -> Fusion:
+    """Give the layers of a model the form that trains fastest on this machine, in place.
+
+    Each layer that has a faster form, see `tfperf.training`, is measured in both, alone, forward and backward, with the
+    shapes and the type that it has in this model, and takes the faster one where that is faster beyond doubt. What was
+    measured is kept for the next time. Weights, outputs, gradients and the saved form stay Keras's; a model that was
+    compiled stays so. Shared layers are measured by their first call.
+
+    Args:
+        model: functional, sequential or subclassed, built, under any dtype policy.
+        inputs: a batch as training has it, arrays or tensors as the model takes them; None: of the shapes that the
+            model declares.
+        batch_size: where there are no `inputs`.
+        measure: False: every layer that has a faster form gets it, whether it is faster here or not.
+        time_limit: seconds of measuring for each layer of other shapes, unless 8 rounds take longer.
+        on_progress: is told which layer is measured.
+
+    Returns:
+        What was changed, layer by layer, and what is expected of it.
+
+    Raises:
+        ValueError: the model is not built, or does not say what shape its inputs have: give `inputs`.
+    """
+    swaps, calls = [], _calls_of(model, _specs_of(model, inputs, batch_size))
+    for layer, seen in calls.items():
+        form = FORMS[type(layer)]
+        on_progress(f"{layer.name}: {form_name(form)} {seen[0].shape}")
+        times = _times(seen[0], form, time_limit) if measure else None
+        swaps.append(Swap(layer.name, form_name(form), seen[0].shape, len(seen), times))
+    for layer, swap in zip(calls, swaps, strict=True):
+        if swap.kept:
+            with_class(layer, FORMS[type(layer)])
+    _forget_traces(model)
+    return Fusion(model, tuple(swaps))
+
+
+def unfuse(model: keras.Model) -> None:
+    """Give the layers of a model Keras's form again."""
+    for layer in model._flatten_layers():
+        if type(layer) in FORMS.values():
+            with_class(layer, plain_class(layer))
+    _forget_traces(model)
+
+
+def _specs_of(model: keras.Model, inputs: Any, batch_size: int) -> Any:
+    if inputs is not None:
+        arrays = keras.tree.map_structure(tf.convert_to_tensor, inputs)
+        return keras.tree.map_structure(lambda one: tf.TensorSpec(one.shape, one.dtype), arrays)
+    declared = getattr(model, "_inputs_struct", None)
+    if isinstance(model, keras.Sequential) and model.inputs:
+        (declared,) = model.inputs
+    if declared is None:
+        raise ValueError(f"expected a batch of inputs, as the model '{model.name}' declares no shapes")
+
+    def spec(one: Any) -> tf.TensorSpec:
+        if None in one.shape[1:]:
+            raise ValueError(f"expected a batch of inputs, as the model '{model.name}' declares the shape {one.shape}")
+        return tf.TensorSpec([batch_size, *one.shape[1:]], one.dtype)
+
+    return keras.tree.map_structure(spec, declared)
+
+
+def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
+    """The calls of layers that have a faster form, seen while the model is traced as training does."""
+    calls: dict[Any, list[_Call]] = {}
+    watched = [layer for layer in model._flatten_layers() if type(layer) in FORMS and "call" not in vars(layer)]
+
+    def watching(layer: Any) -> Callable[..., Any]:
+        own = layer.call
+
+        def call(inputs: Any, *args: Any, **others: Any) -> Any:
+            seen = _Call(layer, tuple(inputs.shape), inputs.dtype.name, bool(others.get("training")))
+            calls.setdefault(layer, []).append(seen)
+            return own(inputs, *args, **others)
+
+        return call
+
+    try:
+        for layer in watched:
+            layer.__dict__["call"] = watching(layer)  # past Keras, which looks into what is assigned to a layer
+        tf.function(lambda inputs: model(inputs, training=True)).get_concrete_function(specs)
+    finally:
+        for layer in watched:
+            layer.__dict__.pop("call", None)
+    return {layer: seen for layer, seen in calls.items() if None not in seen[0].shape}
+
+
+def _times(call: _Call, form: type, time_limit: float) -> LayerTimes:
+    """What a layer takes in both forms; kept, or measured now."""
+    config = {name: value for name, value in call.layer.get_config().items() if name != "name"}
+    threads = tf.config.threading.get_intra_op_parallelism_threads()
+    question = [form_name(form), config, call.shape, call.dtype, call.training, call.layer.trainable, threads]
+    told = json.dumps(question, sort_keys=True, default=repr)
+    name = f"layer-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
+    return machine_cache(None, name, LayerTimes).get(lambda: _measured(call, form, time_limit))
+
+
+def _measured(call: _Call, form: type, time_limit: float) -> LayerTimes:
+    plain = type(call.layer)
+    given = tf.cast(tf.random.stateless_normal(call.shape, [0, 1]), call.dtype)
+    steps = {}
+    for name, kind in (("plain", plain), ("fast", form)):
+        layer = plain.from_config(call.layer.get_config())
+        layer.build(call.shape)
+        with_class(layer, kind)
+        steps[name] = _training_step(layer, given, call.training)
+    comparison = compare(steps, margin=MARGIN, time_limit=time_limit, rest_after=FEWEST_ROUNDS, seed=0)
+    return LayerTimes(
+        plain_seconds=comparison["plain"].median,
+        fast_seconds=comparison["fast"].median,
+        ratio=comparison.ratio("plain", "fast"),
+    )
+
+
+def _training_step(layer: Any, given: Any, training: bool) -> Callable[[], Any]:
+    """A function that calls a layer and computes all gradients, from the same input each time."""
+    options = {"training": training} if layer._call_has_training_arg else {}
+    upstream = tf.cast(tf.random.stateless_normal(layer.compute_output_shape(given.shape), [1, 0]), layer.compute_dtype)
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def step(given: Any, upstream: Any) -> Any:
+        sources = [given, *(variable.value for variable in layer.trainable_variables)]
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            outputs = layer(given, **options)
+        return [outputs, *tape.gradient(outputs, sources, upstream)]
+
+    return lambda: step(given, upstream)
+
+
+def _forget_traces(model: keras.Model) -> None:
+    """Have `fit`, `evaluate` and `predict` trace the model anew."""
+    for name in ("train_function", "test_function", "predict_function"):
+        if getattr(model, name, None) is not None:
+            setattr(model, name, None)

@@ -1,0 +1,111 @@
+"""Keras's optimizers with one operation for each variable in place of some twenty."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfperf.training.saved_form import with_class
+
+__all__ = ["fast_optimizer"]
+
+
+def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimizers.Optimizer:
+    """Have an optimizer update each variable by one operation of TensorFlow, with Keras's formulas and states.
+
+    Keras writes an update of Adam as some twenty operations, each of which reads and writes the whole variable.
+    TensorFlow's own reads and writes it once. Weight decay, clipping, averages of weights, accumulation, loss scales
+    and schedules stay Keras's; so do gradients of embeddings, which are sparse. What is saved is Keras's optimizer.
+
+    Args:
+        optimizer: Adam, AdamW or SGD, or what they are called; a LossScaleOptimizer of one, and one that is distributed
+            by `tfperf.parallel.horovod`. It is changed in place.
+
+    Returns:
+        The same optimizer.
+
+    Raises:
+        TypeError: no Keras optimizer.
+        ValueError: one of another kind, or Adam with `amsgrad`: there is no such operation.
+    """
+    optimizer = keras.optimizers.get(optimizer)
+    inner = optimizer
+    while isinstance(inner, keras.optimizers.LossScaleOptimizer):
+        inner = inner.inner_optimizer
+    if isinstance(inner, _Fast):
+        return optimizer
+    kind = type(inner)
+    fast = next((fast for plain, fast in _KINDS.items() if kind.update_step is plain.update_step), None)
+    if fast is None or getattr(inner, "amsgrad", False):
+        name = f"{kind.__name__}{' with amsgrad' * bool(getattr(inner, 'amsgrad', False))}"
+        raise ValueError(f"expected Adam, AdamW or SGD, without amsgrad. Received: {name}")
+    saved = keras.optimizers.serialize(inner)["module"] or kind.__module__
+    names = {"__module__": saved, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "_tfperf_plain": kind}
+    with_class(inner, type(kind.__name__, (fast, kind), names))
+    return optimizer
+
+
+class _Fast:
+    """What a fast optimizer does otherwise than the Keras optimizer that comes after it among its bases."""
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Update a variable, as Keras calls it."""
+        if isinstance(gradient, tf.IndexedSlices) or not variable.dtype.is_floating:
+            super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
+            return
+        rate = tf.cast(learning_rate, variable.dtype)
+        self._update(variable, tf.cast(gradient, variable.dtype), rate)
+
+    def _update(self, variable: Any, gradient: Any, rate: Any) -> None:
+        """Update a variable by one operation, all in its type."""
+        raise NotImplementedError
+
+    def _state(self, states: Sequence[Any], variable: Any) -> Any:
+        """The handle of the variable in which this optimizer keeps a state of another."""
+        return states[self._get_variable_index(variable)].value.handle  # type: ignore[attr-defined]
+
+
+class _FastAdam(_Fast):
+    """Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, in the order of its section 2."""
+
+    def _backend_update_step(self: Any, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
+        step = keras.ops.cast(self.iterations + 1, "float32")
+        self.__dict__["_powers"] = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)  # once, not for each variable
+        super()._backend_update_step(grads, trainable_variables, learning_rate)  # type: ignore[misc]
+
+    def _update(self: Any, variable: Any, gradient: Any, rate: Any) -> None:
+        first, second = (tf.cast(power, variable.dtype) for power in self._powers)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._state(self._momentums, variable),
+            v=self._state(self._velocities, variable),
+            beta1_power=first,
+            beta2_power=second,
+            lr=rate,
+            beta1=tf.cast(self.beta_1, variable.dtype),
+            beta2=tf.cast(self.beta_2, variable.dtype),
+            epsilon=tf.cast(self.epsilon, variable.dtype),
+            grad=gradient,
+        )
+
+
+class _FastSGD(_Fast):
+    """Stochastic gradient descent, with momentum as Keras has it: the rate is within the momentum."""
+
+    def _update(self: Any, variable: Any, gradient: Any, rate: Any) -> None:
+        if self.momentum == 0:
+            tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=gradient)
+            return
+        tf.raw_ops.ResourceApplyKerasMomentum(
+            var=variable.handle,
+            accum=self._state(self.momentums, variable),
+            lr=rate,
+            grad=gradient,
+            momentum=tf.cast(self.momentum, variable.dtype),
+            use_nesterov=self.nesterov,
+        )
+
+
+_KINDS: dict[Any, type] = {keras.optimizers.Adam: _FastAdam, keras.optimizers.SGD: _FastSGD}
+"""Keras's class -> what is put before it. Classes that take over its update are of its kind, as AdamW is of Adam's."""
