@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOREIGN = ROOT / ".venv-peers"
 """Where `make peers` installs the peers that tfperf itself does not use."""
 
-PYTHON = {"torch_peer": FOREIGN / "bin" / "python", "jax_peer": FOREIGN / "bin" / "python"}
+PYTHON = dict.fromkeys(("torch_peer", "jax_peer", "torch_training"), FOREIGN / "bin" / "python")
 """Module -> the Python that has its framework; of all others this one."""
 
 ENVIRONMENT = {

@@ -40,6 +40,21 @@ class MnistCnn(nn.Module):
         return self.logits(functional.relu(self.hidden(x)))
 
 
+class Lenet(nn.Module):
+    """The twin of tfperf.nets.lenet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv_1, self.conv_2 = nn.Conv2d(1, 20, 3), nn.Conv2d(20, 50, 5)
+        self.hidden, self.logits = nn.Linear(4 * 4 * 50, 128), nn.Linear(128, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.avg_pool2d(functional.relu(self.conv_1(x)), 2)  # (batch, 20, 13, 13)
+        x = functional.avg_pool2d(functional.relu(self.conv_2(x)), 2)  # (batch, 50, 4, 4)
+        x = x.permute(0, 2, 3, 1).flatten(1)  # in the order of Keras
+        return self.logits(functional.relu(self.hidden(x)))
+
+
 class SameConv(nn.Conv2d):
     """A convolution with the padding "same" of TensorFlow: the odd pixel at the end, where PyTorch can only be even."""
 
@@ -153,7 +168,7 @@ def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=1e-3)
 
 
-BUILDERS = {"mlp": Mlp, "mnist_cnn": MnistCnn, "resnet18": Resnet18, "MobileNetV2": MobileNetV2}
+BUILDERS = {"lenet": Lenet, "mlp": Mlp, "mnist_cnn": MnistCnn, "resnet18": Resnet18, "MobileNetV2": MobileNetV2}
 
 
 PARAMETERS = {

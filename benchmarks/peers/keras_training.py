@@ -1,0 +1,42 @@
+"""Keras, training: `fit` as users have it, and with what `tfperf.training` does to it."""
+
+from typing import Any
+
+import keras
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.peers.given import Given, Loaded
+from benchmarks.peers.nets import build_alike
+
+__all__ = ["load"]
+
+STEPS_PER_EXECUTION = 64
+"""Of small nets, where `tfperf` is among the ways; a large net's steps hide what an execution costs."""
+
+
+def load(given: Given) -> Loaded:
+    """Make it ready: a call trains for an epoch over all examples, in another order each time, and tells the loss."""
+    if given.precision != "float32":
+        keras.config.set_dtype_policy(f"mixed_{given.precision}")
+    with np.load(given.folder / "weights.npz", allow_pickle=False) as weights:
+        net = build_alike(given.net, weights)
+    with np.load(given.folder / "examples.npz", allow_pickle=False) as examples:
+        inputs, labels = examples["inputs"], examples["labels"]
+        batch_size, rate = int(examples["batch_size"]), float(examples["rate"])
+    optimizer = keras.optimizers.Adam(rate)
+    options: dict[str, Any] = {}
+    words = f"Keras {keras.__version__}"
+    if "tfperf" in given.way:
+        from tfperf.training import fast_optimizer, fuse
+
+        words = str(fuse(net, inputs[:batch_size])).splitlines()[0]
+        fast_optimizer(optimizer)
+        options["steps_per_execution"] = max(1, min(STEPS_PER_EXECUTION, len(inputs) // batch_size // 4))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    net.compile(optimizer, loss, **options)
+
+    def epoch(_: NDArray[Any]) -> NDArray[Any]:
+        return np.array([net.fit(inputs, labels, batch_size=batch_size, verbose=0).history["loss"]])
+
+    return Loaded(epoch, lambda number: number, words)

@@ -1,0 +1,190 @@
+"""Does `fit` with what `tfperf.training` does to it train faster than its peers, and than Keras's `fit`?
+
+    make peers                                          # once: installs PyTorch in .venv-peers
+    python benchmarks/training.py                       # about 40 minutes; leave the machine alone meanwhile
+    python benchmarks/training.py --net resnet18 --batch-size 64 --json figures.json
+
+One net after the other, an epoch over the same examples, batch size and weights at the start, Adam, in turns: Keras's
+`fit` in float32 and in mixed_bfloat16, both with `tfperf.training`, and PyTorch, eager and by `torch.compile`, in
+float32 and with bfloat16 by autocast, with the channels last and its fused Adam. Each is a process of its own with
+the number of threads that it takes by itself, and stands still while another has its turn. The loss of everyone's
+first epochs is compared with that of Keras in float32 before anything is timed.
+
+Exit code 0: everywhere the faster of tfperf is as much faster as `TASKS` wants. 1: it is not, or a peer did not run or
+did not learn. 2: the peers are not installed.
+"""
+# ruff: noqa: E402 - the path must be cleaned before anything is imported
+
+import contextlib
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != HERE]
+sys.path.append(str(HERE.parent))  # else the names of files here would hide libraries; the package is benchmarks.peers
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from benchmarks.peers.catalog import Peer, why_not_set_up
+from benchmarks.peers.process import PeerProcess, PeerWork
+from tfperf.data import load
+from tfperf.errors import BAD_INPUT, EngineError
+from tfperf.importing import load_tensorflow
+from tfperf.measure import Comparison, compare
+from tfperf.measure.results import Result, write_result
+from tfperf.measure.words import format_ratio
+from tfperf.report.tables import bare_table
+from tfperf.trials.side_by_side import InTurns, Turns
+
+DEFAULT = "Keras fit"
+OURS = (
+    Peer("tfperf", "keras_training", "tfperf"),
+    Peer("tfperf, mixed_bfloat16", "keras_training", "tfperf", "bfloat16"),
+)
+KERAS = (
+    Peer(DEFAULT, "keras_training", "fit"),
+    Peer("Keras fit, mixed_bfloat16", "keras_training", "fit", "bfloat16"),
+)
+PYTORCH = (
+    Peer("PyTorch eager", "torch_training", "eager"),
+    Peer("PyTorch eager, bfloat16", "torch_training", "eager", "bfloat16"),
+    Peer("torch.compile", "torch_training", "compile"),
+    Peer("torch.compile, bfloat16", "torch_training", "compile", "bfloat16"),
+)
+
+
+class Task(NamedTuple):
+    """What is trained, and how much faster than others tfperf is to be."""
+
+    net: str
+    batch_size: int
+    examples: int
+    """Of an epoch."""
+    beside_best: float
+    """Times as fast as the fastest of PyTorch."""
+    beside_default: float
+    """Times as fast as Keras's `fit` in float32."""
+
+    def __str__(self) -> str:
+        return f"{self.net}, batch {self.batch_size}"
+
+
+TASKS = (
+    Task("resnet18", 64, 512, 1.12, 1.8),
+    Task("resnet18", 256, 1024, 1.12, 1.8),
+    *(Task(net, batch_size, 20_000, 1.2, 3.0) for net in ("mnist_cnn", "lenet", "mlp") for batch_size in (32, 256)),
+)
+
+RATE = 1e-3
+EPOCHS_CHECKED = 2
+MOST_LOSS = 1.25
+"""Times the loss of Keras's `fit` in the last checked epoch, beyond which somebody learns less."""
+
+ROUNDS = 8
+SECONDS = 240.0
+"""Of measuring, for each task."""
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def main(
+    net: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Only this one.")] = None,
+    seconds: Annotated[float, typer.Option(help="Of measuring, for each task.")] = SECONDS,
+    json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures here too.")] = None,
+) -> None:
+    """Train side by side."""
+    tasks = [one for one in TASKS if (not net or one.net in net) and batch_size in (None, one.batch_size)]
+    if not tasks:
+        raise typer.BadParameter(f"expected one of {', '.join(map(str, TASKS))}")
+    if why := why_not_set_up():
+        print(why, file=sys.stderr)
+        raise typer.Exit(BAD_INPUT)
+    load_tensorflow()
+    comparisons: list[Comparison] = []
+    meaning: list[str] = []
+    held = True
+    for task in tasks:
+        with contextlib.ExitStack() as stack:
+            works, failed = prepared(task, stack)
+            comparison = compare(works, time_limit=seconds, min_rounds=ROUNDS, turn_seconds=0.5)
+        comparisons.append(comparison)
+        for words, good in said(task, comparison, failed):
+            meaning.append(words)
+            held &= good
+            console.print(words, markup=False)
+    if json_path:
+        write_result(json_path, Result(name="training", comparisons=tuple(comparisons), meaning=tuple(meaning)))
+    raise typer.Exit(0 if held else 1)
+
+
+def prepared(task: Task, stack: contextlib.ExitStack) -> tuple[dict[str, InTurns], dict[str, str]]:
+    """Start everyone, and check that they learn; who did not is told why."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    write_examples(task, folder)
+    turns, works, failed = Turns(), dict[str, InTurns](), dict[str, str]()
+    loss = None
+    for peer in (*KERAS, *OURS, *PYTORCH):
+        try:
+            process = stack.enter_context(PeerProcess(peer))
+            words = process.load(task.net, folder)
+            losses = process.answers().ravel()
+            loss = losses[-1] if loss is None else loss  # Keras's fit is the first
+            console.print(f"{task}: {peer.name}: {words}; losses {losses.round(3)}", markup=False, style="dim")
+            if not losses[-1] < MOST_LOSS * loss:
+                raise EngineError(f"its loss is {losses[-1]:.3g}, where that of {DEFAULT} is {loss:.3g}")
+        except EngineError as error:
+            failed[peer.name] = str(error)
+            continue
+        process.rest()
+        stack.callback(process.wake)
+        works[peer.name] = InTurns(PeerWork(process), turns, process.rest, process.wake)
+    return works, failed
+
+
+def write_examples(task: Task, folder: Path) -> None:
+    """Write what all train on: weights at the start, examples, and an empty row for each epoch that is checked."""
+    from benchmarks.peers import nets
+
+    net = nets.build(task.net)
+    np.savez(folder / "weights.npz", **nets.weights_of(net))
+    if net.input_shape[1:] == (28, 28, 1):
+        inputs, labels = (array[: task.examples] for array in load("fashion_mnist").train)
+    else:
+        generator = np.random.default_rng(0)
+        inputs = generator.standard_normal((task.examples, *net.input_shape[1:]), np.float32)
+        labels = (inputs[:, :8].sum(axis=1) > 0).astype("int64")
+    np.savez(folder / "examples.npz", inputs=inputs, labels=labels, batch_size=task.batch_size, rate=RATE)
+    np.savez(folder / "inputs.npz", **{"0": np.zeros([EPOCHS_CHECKED, 1])})
+
+
+def said(task: Task, comparison: Comparison, failed: dict[str, str]) -> list[tuple[str, bool]]:
+    """A table of all, and what is wanted beside what was found."""
+    table = bare_table("", "examples/s", "tfperf is [99 %]")
+    speeds = {one.name: task.examples / one.median for one in comparison.measurements}
+    best = {
+        kind: max((one.name for one in peers if one.name in speeds), key=speeds.__getitem__, default=None)
+        for kind, peers in (("ours", OURS), ("PyTorch", PYTORCH), ("default", KERAS[:1]))
+    }
+    if best["ours"] is None or best["default"] is None or best["PyTorch"] is None:
+        return [(f"{task}: did not run: {failed}", False)]
+    for name in sorted(speeds, key=speeds.__getitem__, reverse=True):
+        ratio = "" if name == best["ours"] else format_ratio(comparison.ratio(name, best["ours"]).interval)
+        table.add_row(name, f"{speeds[name]:.0f}", ratio)
+    console.print(f"\n{task}", markup=False, style="bold")
+    console.print(table)
+    found = []
+    for rival, wanted in ((best["PyTorch"], task.beside_best), (best["default"], task.beside_default)):
+        ratio = comparison.ratio(rival, best["ours"])
+        holds = ratio.estimate >= wanted
+        words = f"{task}: {best['ours']} beside {rival}: {format_ratio(ratio.interval)}, {wanted:g}x wanted: "
+        found.append((words + ("holds" if holds else "DOES NOT HOLD"), holds))
+    return [*found, *((f"{task}: {name} did not run: {why}", False) for name, why in failed.items())]
+
+
+if __name__ == "__main__":
+    typer.run(main)
