@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tfperf.training.batch_norm import FusedBatchNormalization
     from tfperf.training.convolution import SwappedConv2D, convolve
     from tfperf.training.fusing import Fusion, Swap, fuse, unfuse
+    from tfperf.training.looping import fit
     from tfperf.training.optimizers import fast_optimizer
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "SwappedConv2D",
     "convolve",
     "fast_optimizer",
+    "fit",
     "fuse",
     "unfuse",
 ]
@@ -27,6 +29,7 @@ _HOMES = {
     "SwappedConv2D": "convolution",
     "convolve": "convolution",
     "fast_optimizer": "optimizers",
+    "fit": "looping",
     "fuse": "fusing",
     "unfuse": "fusing",
 }

@@ -14,6 +14,7 @@ from tfperf.measure import compare
 from tfperf.measure.comparison import FEWEST_ROUNDS, Ratio, Verdict
 from tfperf.measure.value import Value
 from tfperf.measure.words import format_ratio, format_seconds
+from tfperf.training import looping
 from tfperf.training.batch_norm import FusedBatchNormalization
 from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.saved_form import form_name, plain_class, with_class
@@ -257,6 +258,7 @@ def _training_step(layer: Any, given: Any, training: bool) -> Callable[[], Any]:
 
 def _forget_traces(model: keras.Model) -> None:
     """Have `fit`, `evaluate` and `predict` trace the model anew."""
+    looping.forget(model)
     for name in ("train_function", "test_function", "predict_function"):
         if getattr(model, name, None) is not None:
             setattr(model, name, None)

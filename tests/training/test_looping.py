@@ -1,0 +1,208 @@
+"""`fit` as a compiled loop trains as Keras's `fit` does, and tells the callbacks the same at the end of each epoch."""
+
+import gc
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfperf.training import fit, fuse
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.normal(size=(22, 6))  # float64, which Keras trains in float32; 22 is no multiple of 4
+Y = GENERATOR.integers(0, 3, 22)
+WEIGHTS = GENERATOR.uniform(0.5, 2, 22)
+TEST = (GENERATOR.normal(size=(9, 6)), GENERATOR.integers(0, 3, 9))
+
+
+def made(**options):
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization(), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((6,)), *layers])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"], **options)
+    return model
+
+
+class Seen(keras.callbacks.Callback):
+    """Every call, by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def on_train_begin(self, logs=None):
+        self.calls.append(("train begins",))
+
+    def on_train_end(self, logs=None):
+        self.calls.append(("train ends", *sorted(logs)))
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.calls.append(("epoch begins", epoch))
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.calls.append(("epoch ends", epoch, *sorted(logs)))
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.calls.append(("batch", batch, *sorted(logs)))
+
+
+@pytest.mark.parametrize("sample_weight", [None, WEIGHTS])
+@pytest.mark.parametrize("seconds_per_call", [1e-9, 10.0])
+def test_it_trains_as_keras_s(seconds_per_call, sample_weight):
+    options = {"batch_size": 4, "epochs": 3, "shuffle": False, "verbose": 0, "sample_weight": sample_weight}
+    options["validation_data"] = TEST
+    plain, ours = made(), made()
+    expected = plain.fit(X, Y, **options)
+    found = fit(ours, X, Y, seconds_per_call=seconds_per_call, **options)
+    assert list(found.history) == list(expected.history)
+    for name, values in expected.history.items():
+        assert found.history[name] == pytest.approx(values, abs=1e-5), name
+    for one, other in zip(plain.get_weights(), ours.get_weights(), strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-5)
+    assert int(ours.optimizer.iterations) == 18  # 6 batches an epoch, the last of 2 examples
+
+
+def test_callbacks_see_epochs_as_in_keras_and_batches_by_the_call():
+    seen, expected = Seen(), Seen()
+    made().fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[expected])
+    fit(made(), X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[seen], seconds_per_call=10)
+    batches = [call[1] for call in seen.calls if call[0] == "batch"]
+    assert batches == [0, 1, 5, 5]  # one step, one that is timed, the rest of the epoch; then an epoch at once
+    for calls in (seen.calls, expected.calls):
+        calls[:] = [call for call in calls if call[0] != "batch"]
+    assert seen.calls == expected.calls
+
+
+def test_a_callback_ends_it():
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.stop_training = batch >= 1
+
+    model = made()
+    history = fit(model, X, Y, batch_size=4, epochs=5, verbose=0, callbacks=[Stop()], seconds_per_call=1e-9)
+    assert int(model.optimizer.iterations) == 2
+    assert len(history.history["loss"]) == 1
+    early = keras.callbacks.EarlyStopping("loss", min_delta=100)
+    assert len(fit(model, X, Y, epochs=5, verbose=0, callbacks=[early]).history["loss"]) == 2
+
+
+def test_each_epoch_has_all_examples_in_another_order():
+    """Each example is its own number, and the weight of number n grows by one each time that it is seen."""
+    examples, orders = np.arange(10, dtype="float32")[:, None], []
+
+    class Counting(keras.layers.Layer):
+        def build(self, _):
+            self.counts = self.add_weight(shape=[10], trainable=False, initializer="zeros")
+            self.order = self.add_weight(shape=[], trainable=False, initializer="zeros")
+            self.scale = self.add_weight(shape=[], initializer="ones")
+
+        def call(self, inputs):
+            self.counts.assign_add(tf.reduce_sum(tf.one_hot(tf.cast(inputs[:, 0], tf.int32), 10), 0))
+            self.order.assign(self.order * 10 + inputs[0, 0])
+            return inputs * self.scale
+
+    model = keras.Sequential([keras.Input((1,)), layer := Counting()])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    for _ in range(3):
+        layer.order.assign(0.0)
+        fit(model, examples, examples, batch_size=1, verbose=0)
+        orders.append(float(layer.order.value))
+    np.testing.assert_array_equal(layer.counts, [3] * 10)
+    assert len(set(orders)) == 3
+
+
+def test_a_second_fit_traces_nothing_and_another_compile_all():
+    traces = []
+
+    class Traced(keras.layers.Layer):
+        def call(self, inputs):
+            traces.append(1)
+            return inputs
+
+    model = keras.Sequential([keras.Input((6,)), Traced(), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    fit(model, X, Y, verbose=0)
+    first = len(traces)
+    fit(model, X, Y, batch_size=4, verbose=0)
+    assert len(traces) == first
+    model.compile(keras.optimizers.Adam(0.1), loss)
+    fit(model, X, Y, verbose=0)
+    assert len(traces) > first
+    assert int(model.optimizer.iterations) == 1
+
+
+def test_it_trains_what_was_fused_after_a_fit():
+    model = made()
+    fit(model, X, Y, verbose=0)
+    fuse(model, X, measure=False)
+    before = model.layers[1].moving_mean.numpy()
+    fit(model, X, Y, verbose=0)
+    assert np.abs(before - model.layers[1].moving_mean).max() > 0
+
+
+def test_it_takes_structures():
+    inputs = {name: keras.Input((6,), name=name) for name in ("one", "two")}
+    model = keras.Model(inputs, keras.layers.Dense(3)(keras.layers.Add()(list(inputs.values()))))
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert len(fit(model, {"one": X, "two": X}, Y, epochs=2, verbose=0).history["loss"]) == 2
+
+
+def test_compiled_by_xla_it_trains_the_same():
+    plain, ours = made(), made(jit_compile=True)
+    for one in (plain, ours):
+        fit(one, X, Y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+    for one, other in zip(plain.get_weights(), ours.get_weights(), strict=True):
+        np.testing.assert_allclose(other, one, atol=1e-4)
+
+
+def test_a_model_that_is_gone_leaves_nothing():
+    model = made()
+    fit(model, X, Y, verbose=0)
+    gone = weakref.ref(model)
+    del model
+    keras.utils.clear_session()
+    gc.collect()
+    assert gone() is None
+
+
+class Own(keras.Model):
+    def train_step(self, data):
+        return {}
+
+
+def uncompiled():
+    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
+
+
+def with_own_step():
+    model = Own()
+    model.compile("sgd", "mse")
+    return model
+
+
+def under_a_strategy():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        return made()
+
+
+@pytest.mark.parametrize(
+    ("build", "words"),
+    [
+        (uncompiled, "expected a compiled model"),
+        (lambda: made(run_eagerly=True), "does not run eagerly"),
+        (under_a_strategy, "under no strategy"),
+        (with_own_step, "expected Keras's own train_step. Received: that of Own"),
+    ],
+)
+def test_what_it_cannot_train_is_told_in_one_line(build, words):
+    with pytest.raises(ValueError, match=rf"^[^\n]*{words}[^\n]*$"):
+        fit(build(), X, Y)
+
+
+def test_examples_that_are_not_as_many_are_told():
+    with pytest.raises(ValueError, match=r"^expected as many examples everywhere. Received: 21, 22$"):
+        fit(made(), X, Y[:-1])

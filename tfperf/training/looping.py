@@ -1,0 +1,166 @@
+"""`fit` as a compiled loop over examples that are in memory."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+__all__ = ["fit", "forget"]
+
+SECONDS_PER_CALL = 0.25
+"""Of training, between which Python and the callbacks have their turn: long beside what a turn costs, some 50 us."""
+
+TIMED_CALLS = 2
+"""Single steps at the start: the first traces the model, the next tells how long a step takes."""
+
+
+def fit(
+    model: keras.Model,
+    x: Any,
+    y: Any,
+    *,
+    batch_size: int = 32,
+    epochs: int = 1,
+    verbose: Any = "auto",
+    callbacks: Sequence[keras.callbacks.Callback] = (),
+    validation_data: Any = None,
+    shuffle: bool = True,
+    sample_weight: Any = None,
+    initial_epoch: int = 0,
+    seconds_per_call: float = SECONDS_PER_CALL,
+) -> keras.callbacks.History:
+    """Train a compiled model as its own `fit` does, many steps for each call of TensorFlow.
+
+    The examples lie in memory as tensors, and a loop within TensorFlow gathers batch after batch of them and trains:
+    there is no iterator to wait for, and Python is called a few times a second. Losses, metrics, the last batch that is
+    smaller, validation and what callbacks see at the end of an epoch are as in Keras. Callbacks for batches are called
+    once for as many batches as take `seconds_per_call`, as Keras does with `steps_per_execution`.
+
+    Args:
+        model: compiled, with Keras's own `train_step`, under no strategy.
+        x, y: arrays or tensors, or structures of them, with as many examples each: (examples, ...).
+        batch_size, epochs, verbose, callbacks, validation_data, shuffle, sample_weight, initial_epoch: as in Keras.
+        seconds_per_call: about what the steps of one call take together.
+
+    Returns:
+        What Keras's `fit` returns: `history` has a list for each metric, a number for each epoch.
+
+    Raises:
+        ValueError: the model is not compiled, runs eagerly, trains under a strategy or has a `train_step` of its own:
+            use `model.fit`; or the examples are not as many everywhere.
+    """
+    _check(model)
+    data = _in_memory((x, y) if sample_weight is None else (x, y, sample_weight))
+    count = _count(data)
+    first = keras.tree.map_structure(lambda one: one[:batch_size], data)
+    model._symbolic_build(data_batch=first)
+    steps = -(-count // batch_size)
+    shown = {"add_progbar": verbose != 0, "verbose": verbose, "epochs": epochs, "steps": steps}
+    seen = keras.callbacks.CallbackList(list(callbacks), add_history=True, model=model, **shown)
+    loop, chunk = _loop_of(model), _Chunk(seconds_per_call)
+    model.stop_training = False
+    seen.on_train_begin()
+    logs: Mapping[str, Any] | None = None
+    for epoch in range(initial_epoch, epochs):
+        model.reset_metrics()
+        seen.on_epoch_begin(epoch)
+        order = tf.range(count, dtype=tf.int64)
+        order = tf.random.shuffle(order) if shuffle else order
+        begin = 0
+        while begin < steps and not model.stop_training:
+            end = min(steps, begin + chunk.length)
+            seen.on_train_batch_begin(begin)
+            with chunk:
+                batch_logs = loop(data, order, *(tf.constant(one, tf.int64) for one in (begin, end, batch_size)))
+            seen.on_train_batch_end(end - 1, batch_logs)
+            begin = end
+        logs = {name: float(value) for name, value in model.get_metrics_result().items()}
+        if validation_data is not None:
+            found = model.evaluate(*validation_data, batch_size=batch_size, verbose=0, callbacks=seen, return_dict=True)
+            logs |= {f"val_{name}": value for name, value in found.items()}
+        seen.on_epoch_end(epoch, logs)
+        if model.stop_training:
+            break
+    if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > initial_epoch:
+        model.optimizer.finalize_variable_values(model.trainable_weights)
+    seen.on_train_end(logs)
+    return model.history
+
+
+def forget(model: keras.Model) -> None:
+    """Have `fit` trace a model anew: its layers are others now."""
+    vars(model).pop(LOOP, None)
+
+
+class _Chunk:
+    """How many steps a call makes: one, until it is known how long that takes.
+
+    Attributes:
+        length: steps of the next call.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._wanted, self._calls, self.length = seconds, 0, 1
+
+    def __enter__(self) -> None:
+        self._began = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        seconds = (time.perf_counter() - self._began) / self.length
+        self._calls += 1
+        if self._calls >= TIMED_CALLS:
+            self.length = max(1, round(self._wanted / seconds))
+
+
+LOOP = "_tfperf_loop"
+"""Where a model keeps what it was compiled with and its loop, past Keras: a second `fit` traces nothing."""
+
+
+def _loop_of(model: keras.Model) -> Any:
+    compiled, loop = vars(model).get(LOOP, (None, None))
+    if loop is None or compiled is not model._compile_loss:
+        step = tf.function(model.train_step, jit_compile=True) if model.jit_compile else model.train_step
+
+        @tf.function(reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]
+        def loop(data: Any, order: Any, begin: Any, end: Any, batch_size: Any) -> Any:
+            def body(number: Any) -> list[Any]:
+                batch = order[number * batch_size : (number + 1) * batch_size]
+                step(keras.tree.map_structure(lambda one: tf.gather(one, batch), data))
+                return [number + 1]
+
+            tf.while_loop(lambda number: number < end, body, [begin], parallel_iterations=1)
+            return model.get_metrics_result()
+
+        vars(model)[LOOP] = model._compile_loss, loop
+    return loop
+
+
+def _check(model: keras.Model) -> None:
+    instead = "use model.fit for this one"
+    if not model.compiled:
+        raise ValueError("expected a compiled model; call model.compile(optimizer, loss) first")
+    if model.run_eagerly:
+        raise ValueError(f"expected a model that does not run eagerly; {instead}")
+    if tf.distribute.has_strategy() or model.distribute_strategy is not tf.distribute.get_strategy():
+        raise ValueError(f"expected a model under no strategy; {instead}")
+    if type(model).train_step is not keras.Model.train_step:
+        raise ValueError(f"expected Keras's own train_step. Received: that of {type(model).__name__}; {instead}")
+
+
+def _in_memory(data: Any) -> Any:
+    """Tensors of the arrays, floating-point ones in Keras's float type, as its own `fit` has them."""
+
+    def tensor(one: Any) -> Any:
+        made = tf.convert_to_tensor(one)
+        return tf.cast(made, keras.config.floatx()) if made.dtype.is_floating else made
+
+    return keras.tree.map_structure(tensor, data)
+
+
+def _count(data: Any) -> int:
+    counts = {int(one.shape[0]) for one in keras.tree.flatten(data)}
+    if len(counts) != 1 or 0 in counts:
+        raise ValueError(f"expected as many examples everywhere. Received: {', '.join(map(str, sorted(counts)))}")
+    return counts.pop()
