@@ -172,8 +172,9 @@ def contests_on(name: str, share: float) -> list[Found]:
     def ours(plan: Plan, tolerance: float, turns: Turns) -> Candidate:
         process, loaded = launcher.start(plan)
         checked = process.check(*examples, tolerance=tolerance)
-        in_contest.enter_context(process.child.taking_turns())
-        work = InTurns(process.work(examples.batch), turns, process.child.rest, process.child.wake)
+        call = process.work(examples.batch)
+        in_contest.enter_context(call.host.taking_turns())
+        work = InTurns(call, turns, call.host.rest, call.host.wake)
         return Candidate(work, checked.agreement, loaded.proof.get("threads", ""))
 
     def theirs(peer: Peer) -> tuple[PeerProcess, Agreement, str]:

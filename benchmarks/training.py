@@ -44,6 +44,7 @@ DEFAULT = "Keras fit"
 OURS = (
     Peer("tfperf", "keras_training", "tfperf"),
     Peer("tfperf, mixed_bfloat16", "keras_training", "tfperf", "bfloat16"),
+    Peer("tfperf, XLA", "keras_training", "tfperf, XLA"),
 )
 KERAS = (
     Peer(DEFAULT, "keras_training", "fit"),
@@ -63,7 +64,7 @@ class Task(NamedTuple):
     net: str
     batch_size: int
     examples: int
-    """Of an epoch."""
+    """An epoch has so many."""
     beside_best: float
     """Times as fast as the fastest of PyTorch."""
     beside_default: float
@@ -86,7 +87,7 @@ MOST_LOSS = 1.25
 
 ROUNDS = 8
 SECONDS = 240.0
-"""Of measuring, for each task."""
+"""What measuring a task takes."""
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
@@ -153,7 +154,8 @@ def write_examples(task: Task, folder: Path) -> None:
     net = nets.build(task.net)
     np.savez(folder / "weights.npz", **nets.weights_of(net))
     if net.input_shape[1:] == (28, 28, 1):
-        inputs, labels = (array[: task.examples] for array in load("fashion_mnist").train)
+        data = load("fashion_mnist").take(task.examples, 1)
+        inputs, labels = data.train_images.astype("float32") / 255, data.train_labels
     else:
         generator = np.random.default_rng(0)
         inputs = generator.standard_normal((task.examples, *net.input_shape[1:]), np.float32)
@@ -173,8 +175,8 @@ def said(task: Task, comparison: Comparison, failed: dict[str, str]) -> list[tup
     if best["ours"] is None or best["default"] is None or best["PyTorch"] is None:
         return [(f"{task}: did not run: {failed}", False)]
     for name in sorted(speeds, key=speeds.__getitem__, reverse=True):
-        ratio = "" if name == best["ours"] else format_ratio(comparison.ratio(name, best["ours"]).interval)
-        table.add_row(name, f"{speeds[name]:.0f}", ratio)
+        beside = "" if name == best["ours"] else format_ratio(comparison.ratio(name, best["ours"]).interval)
+        table.add_row(name, f"{speeds[name]:.0f}", beside)
     console.print(f"\n{task}", markup=False, style="bold")
     console.print(table)
     found = []

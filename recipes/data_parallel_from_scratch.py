@@ -79,7 +79,7 @@ def main(recipe: Recipe) -> None:
     several = f"{len(devices)} devices"
     alone = train(recipe, data, params, devices[:1], allreduce)
     right, wrong = (train(recipe, data, params, devices, reduce) for reduce in (allreduce, sources_allreduce))
-    few = data.take(min(8 * batch, len(data.train_images)), 100)
+    few = data.take(min(7 * batch, len(data.train_images)), 100)
     exact = [train(recipe, few, [v.astype("d") for v in params], on, allreduce) for on in (devices[:1], devices)]
     error = recipe.agrees(f"{several} in float64, weights of {EXACT} steps", exact[1].course, exact[0].course, 1e-9)
     rounding = np.abs(np.subtract(right.course, alone.course)).max() / np.abs(alone.course).max()

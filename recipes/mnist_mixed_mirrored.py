@@ -5,7 +5,7 @@ Claim: mixed precision and MirroredStrategy together make training faster: a sma
     V100. The source shows no time, and no run without them.
 Holds not: on one device, where MirroredStrategy has one replica; nor where the devices are parts of one CPU.
 Needs: TensorFlow; real images (tfperf data fashion_mnist); GPUs where there are any, else logical CPU devices.
-Time: about 3 minutes on 2 cores; with --quick about 40 s.
+Time: about 3 minutes on 2 cores; with --quick about 30 s.
 Shows: find_devices, cnn, mixed_and_mirrored
 Try: --batch 1024: the copies are kept equal once for four times the images, so mirroring costs a smaller share.
 """
@@ -67,14 +67,14 @@ def main(recipe: Recipe) -> None:
     devices, batch = find_devices(), recipe.flags.batch
     if batch % len(devices):
         raise TfperfError(f"expected --batch to be a multiple of the {len(devices)} devices. Received: --batch {batch}")
-    data = recipe.load_data(recipe.flags.data)
+    data = recipe.load_data(recipe.flags.data, quick=(3072, 1024))
     nets = build_all(recipe, data, devices)
     train(recipe, data, nets)
     steps = {}  # as `fit` takes them, with the input
     for name, net in nets.items():
         feed = training_batches(data, batch, seed=recipe.flags.seed).repeat()
         steps[name] = partial(net.train_function, iter(net.distribute_strategy.experimental_distribute_dataset(feed)))
-    limit = max(recipe.flags.time_limit, 8.0)  # for at least 8 rounds, also with --quick: fewer give no verdict
+    limit = max(recipe.flags.time_limit, 5.0)  # for at least 8 rounds, also with --quick: fewer give no verdict
     comparison = recipe.compare(steps, tolerance=None, what="one training step of each", time_limit=limit)
     explain(recipe, comparison, list(nets))
     recipe.plot(lambda figure: interval_plot(figure.subplots(), comparison, f"One training step, batch {batch}"))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.fixtures.untuned import leave_out_tuner
 from tfperf.measure import Conditions, Environment, Measurement, Stop
 from tfperf.measure.memory import MemoryPeak
 
@@ -64,6 +65,11 @@ def pytest_configure():
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_runtest_setup():
+    """A test may have loaded TensorFlow, whose tuner is left out from the next one on."""
+    leave_out_tuner()
 
 
 @pytest.fixture(autouse=True)

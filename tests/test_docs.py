@@ -98,7 +98,7 @@ def test_the_readmes_commands_run(command, tmp_path):
     if words[1] in ("run", "launch"):
         words.append("--quick")
     if words[1] in ("tune", "explain"):
-        words += ["--time-limit", "20"]
+        words += ["--time-limit", "10"]
     words[0] = str(BIN / "tfperf")
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
     process = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=DEADLINE)

@@ -11,9 +11,6 @@ from benchmarks.peers.nets import build_alike
 
 __all__ = ["load"]
 
-STEPS_PER_EXECUTION = 64
-"""Of small nets, where `tfperf` is among the ways; a large net's steps hide what an execution costs."""
-
 
 def load(given: Given) -> Loaded:
     """Make it ready: a call trains for an epoch over all examples, in another order each time, and tells the loss."""
@@ -24,19 +21,16 @@ def load(given: Given) -> Loaded:
     with np.load(given.folder / "examples.npz", allow_pickle=False) as examples:
         inputs, labels = examples["inputs"], examples["labels"]
         batch_size, rate = int(examples["batch_size"]), float(examples["rate"])
-    optimizer = keras.optimizers.Adam(rate)
-    options: dict[str, Any] = {}
-    words = f"Keras {keras.__version__}"
+    optimizer, words, train = keras.optimizers.Adam(rate), f"Keras {keras.__version__}", keras.Model.fit
     if "tfperf" in given.way:
-        from tfperf.training import fast_optimizer, fuse
+        from tfperf.training import fast_optimizer, fit, fuse
 
-        words = str(fuse(net, inputs[:batch_size])).splitlines()[0]
+        words, train = str(fuse(net, inputs[:batch_size])).splitlines()[0], fit
         fast_optimizer(optimizer)
-        options["steps_per_execution"] = max(1, min(STEPS_PER_EXECUTION, len(inputs) // batch_size // 4))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    net.compile(optimizer, loss, **options)
+    net.compile(optimizer, loss, jit_compile="XLA" in given.way)
 
     def epoch(_: NDArray[Any]) -> NDArray[Any]:
-        return np.array([net.fit(inputs, labels, batch_size=batch_size, verbose=0).history["loss"]])
+        return np.array([train(net, inputs, labels, batch_size=batch_size, verbose=0).history["loss"]])
 
     return Loaded(epoch, lambda number: number, words)

@@ -10,7 +10,7 @@ from tfperf.training.saved_form import saved_as
 __all__ = ["FusedBatchNormalization"]
 
 FUSED_TYPES = (tf.float32, tf.bfloat16, tf.float16)
-"""Of inputs that the operation takes, with statistics in float32."""
+"""Types of inputs that the operation takes; its statistics are in float32."""
 
 
 @saved_as(keras.layers.BatchNormalization)

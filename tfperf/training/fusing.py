@@ -60,7 +60,7 @@ class Swap(NamedTuple):
     form: str
     """Name of the class that was tried."""
     shape: tuple[int | None, ...]
-    """Of the layer's input: (batch, ...)."""
+    """The shape of the layer's input: (batch, ...)."""
     calls: int
     """How often the model calls the layer."""
     times: LayerTimes | None

@@ -10,7 +10,7 @@ import tensorflow as tf
 __all__ = ["fit", "forget"]
 
 SECONDS_PER_CALL = 0.25
-"""Of training, between which Python and the callbacks have their turn: long beside what a turn costs, some 50 us."""
+"""What the steps of a call take; then Python and the callbacks have their turn, which costs some 50 us."""
 
 TIMED_CALLS = 2
 """Single steps at the start: the first traces the model, the next tells how long a step takes."""

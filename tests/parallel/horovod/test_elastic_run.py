@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 DEADLINE = 150
-"""Seconds for one launch; it means a hang. A quiet machine takes 15, or 45 where Horovod waits for its timeout."""
+"""Seconds for one launch; it means a hang. A quiet machine takes 15, or 30 where Horovod waits for its timeout."""
 
 BATCHES, BATCH, FEATURES = 30, 12, 5
 RATE, MOMENTUM = 0.0625, 0.75  # exact in float32, through which Keras passes the momentum
@@ -155,7 +155,7 @@ def train(launch_ranks, problem, tmp_path: Path) -> Callable[..., dict[str, Any]
                 "HOSTS": str(files["hosts"]),
                 "RESULT": str(files["result.json"]),
                 # where two workers outlive a death, Horovod 0.28.1 tells one of them only by this
-                "HOROVOD_GLOO_TIMEOUT_SECONDS": "30",
+                "HOROVOD_GLOO_TIMEOUT_SECONDS": "15",
             },
         )
         assert returncode == 0, output

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
 CHECKS = HERE / "two_ranks"
 DEADLINE = 900
 """Seconds for all checks of one launch; a quiet machine with two cores takes less than a quarter of it."""
@@ -51,10 +52,10 @@ def outcomes(launch_ranks, tmp_path_factory) -> Callable[[str], tuple[str, list[
             folder = tmp_path_factory.mktemp(stem)
             stems = next(stems for stems in LAUNCHES if stem in stems)
             command = [sys.executable, "-m", "pytest", *(str(CHECKS / f"{stem}.py") for stem in stems)]
-            command += ["-o", "python_files=check_*.py", "-o", f"pythonpath={CHECKS}"]
-            command += [f"--rootdir={HERE.parents[2]}", f"--confcutdir={CHECKS}"]
+            command += ["-o", "python_files=check_*.py", "-o", f"pythonpath={CHECKS} {ROOT}"]
+            command += [f"--rootdir={ROOT}", f"--confcutdir={CHECKS}"]
             command += ["-q", "-p", "no:cacheprovider", "--tb=short", "--timeout=100", "--timeout-method=thread"]
-            env = {"CHECK_RESULTS": str(folder)}
+            env = {"CHECK_RESULTS": str(folder), "HOROVOD_CYCLE_TIME": "4"}  # ms; looking each ms takes much of a core
             returncode, output = launch_ranks(command, folder=folder, deadline=DEADLINE, env=env)
             ended = told_end(returncode, output)
             found = ended, [read(folder / f"rank{rank}.jsonl") for rank in range(2)]
@@ -124,7 +125,7 @@ HOROVODS_TESTS = {
 
 def test_the_table_in_the_docs_names_each_test_of_horovod() -> None:
     """Each once, and with checks that exist; but for test_session, which tests nothing."""
-    text = (HERE.parents[2] / "docs" / "horovod_keras3.md").read_text()
+    text = (ROOT / "docs" / "horovod_keras3.md").read_text()
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `test_")
     ]
@@ -187,7 +188,7 @@ def test_the_frame_tells_good_from_bad(launch_ranks, tmp_path) -> None:
     (tmp_path / "check_broken.py").write_text(BROKEN)
     (tmp_path / "conftest.py").write_text((CHECKS / "conftest.py").read_text())
     command = [sys.executable, "-m", "pytest", "check_broken.py", "-o", "python_files=check_*.py"]
-    command += ["-p", "no:cacheprovider", f"--rootdir={tmp_path}", "-q"]
+    command += ["-o", f"pythonpath={ROOT}", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", "-q"]
     env = {"CHECK_RESULTS": str(tmp_path), "CHECK_PATIENCE": "3"}
     ended = told_end(*launch_ranks(command, folder=tmp_path, deadline=150, env=env))
     ranks = [read(tmp_path / f"rank{rank}.jsonl") for rank in range(2)]

@@ -151,17 +151,30 @@ def test_plain_horovodrun_works_as_well(tmp_path):
     assert sorted(output.splitlines()) == ["[0]<stdout>:rank 0", "[1]<stdout>:rank 1"]
 
 
+IDLE = 8
+"""Seconds for which a rank may do nothing while another one waits for it, in the launches below."""
+
+BRIEF = f"""
+from tfperf.parallel.launch import job
+assert job.IDLE_LIMIT == 20  # as docs/horovod.md says
+job.IDLE_LIMIT = {IDLE}
+from tfperf.cli import main
+main()
+"""
+"""`tfperf`, which waits less long for such a rank."""
+
+
 def test_a_rank_that_never_comes_is_named(launched, script):
-    launch = launched(
-        "-np", 2, "python", script("if rank == 1: time.sleep(600)\nimport horovod.tensorflow as hvd\nhvd.init()\n")
-    )
+    never = "if rank == 1: time.sleep(600)\nimport horovod.tensorflow as hvd\nhvd.init()\n"
+    launch = launched("-np", 2, "python", script(never), tfperf=("-c", BRIEF))
     assert launch.wait() == 1
-    words = "rank 1 has not come to hvd.init(), and has done nothing for 20 s; rank 0 waited for it"
+    words = f"rank 1 has not come to hvd.init(), and has done nothing for {IDLE} s; rank 0 waited for it"
     assert launch.errors().splitlines()[-1] == f"tfperf launch: {words}; all ranks were ended"
     assert launch.all_gone(PROMISED)
 
 
 def test_a_rank_that_comes_late_is_waited_for_where_that_was_asked_for(launched, script):
-    late = "if rank == 1: time.sleep(27)\nimport horovod.tensorflow as hvd\nhvd.init()\nprint(hvd.size())\n"
-    launch = launched("-np", 2, "--start-timeout", 120, "python", script(late))
+    """It comes after twice the seconds that ended the launch above; the other rank waits for most of them."""
+    late = f"if rank == 1: time.sleep({2 * IDLE})\nimport horovod.tensorflow as hvd\nhvd.init()\nprint(hvd.size())\n"
+    launch = launched("-np", 2, "--start-timeout", 120, "python", script(late), tfperf=("-c", BRIEF))
     assert launch.wait() == 0

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures.untuned import leave_out_tuner
+
 RESULTS = Path(os.environ["CHECK_RESULTS"])
 RANK = int(os.environ["HOROVOD_RANK"])
 RANKS = range(int(os.environ["HOROVOD_SIZE"]))
@@ -35,6 +37,7 @@ def _horovod() -> Iterator[None]:
     import tfperf.parallel.horovod as hvd
 
     hvd.init()
+    leave_out_tuner()
     gc.collect()
     gc.freeze()  # what was imported stays: a collection that looks at all of it again takes half a second
     yield
@@ -74,6 +77,9 @@ def _together(request: pytest.FixtureRequest, _horovod: None) -> Iterator[None]:
     """Start each check afresh, with another seed on each rank, and end it on all ranks together."""
     import keras
 
+    from tfperf.parallel.horovod import stalls
+
+    del stalls._all_exchanges[1:]  # of checks that have ended; each would be looked at for ever
     keras.utils.clear_session(free_memory=False)  # memory is freed now and then, not before each check
     keras.config.set_dtype_policy("float32")
     keras.utils.set_random_seed(100 + RANK)
