@@ -119,8 +119,8 @@ UNDISTURBED = Threshold(
 NEAR = Threshold(
     2.2,
     "a plan whose look takes at most so many times the best one's may be the best, and is measured in turns",
-    "a neighbour on the same core doubles what a look sees: beside the start of another plan, transformer in int8 with 2 "
-    "threads took 427 us, in turns 195, where its best rival took 253 and 252",
+    "a neighbour on the same core doubles what a look sees: beside the start of another plan, transformer in int8 with "
+    "2 threads took 427 us, in turns 195, where its best rival took 253 and 252",
 )
 MOST_CONTENDERS = Threshold(8, "so many plans are measured in turns before the final, at most", "half a second each")
 FINALISTS = Threshold(
