@@ -1,9 +1,12 @@
 """Ranks that exchange through MPI: the process manager, spoken to as MPICH does, and what a launch refuses."""
 
+import contextlib
 import dataclasses
+import http.client
 import socket
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +15,7 @@ pytest.importorskip("horovod", reason="needs Horovod")
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod_build import find_horovod
 from tfperf.parallel.launch import Job, launch, parse_hosts, rendezvous
-from tfperf.parallel.launch.rendezvous import ProcessManager
+from tfperf.parallel.launch.rendezvous import ProcessManager, Rendezvous
 
 DEADLINE = 60
 
@@ -45,6 +48,30 @@ class Rank:
     def close(self):
         self._lines.close()
         self._socket.close()
+
+
+def test_no_address_outlives_a_rendezvous_in_which_one_rank_is_late():
+    """Horovod's own server keeps them: a rank that is alone between hosts is done before the other is on its host."""
+    here = {"hostname": "here", "size": 2, "local_size": 2, "cross_size": 1}
+    with Rendezvous("127.0.0.1") as rendezvous:
+        port = rendezvous.start()
+        rendezvous.init([SimpleNamespace(**here, local_rank=rank) for rank in range(2)])
+
+        def ask(method, path):
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)) as connection:
+                connection.request(method, path, body=b"an address" if method == "PUT" else None)
+                return connection.getresponse().status
+
+        for _ in range(2):  # hvd.init(), and once more after hvd.shutdown()
+            for path in ("/local_here/0", "/local_here/1", "/cross_0/0", "/other/0"):
+                assert ask("GET", path) == 404
+                assert ask("PUT", path) == 200
+            for path in ("/local_here/0", "/cross_0/0"):
+                assert ask("DELETE", path) == 200
+            assert ask("GET", "/local_here/0") == 200  # the late rank may yet ask for it
+            assert ask("GET", "/cross_0/0") == 404
+            assert ask("DELETE", "/local_here/1") == 200
+            assert ask("DELETE", "/other/0") == 200
 
 
 @pytest.fixture

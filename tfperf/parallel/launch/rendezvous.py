@@ -51,11 +51,29 @@ class Rendezvous:
 
     def start(self, handler: Any = None) -> int:
         """Listen, with Horovod's handler for a fixed number of ranks or another one; the port."""
-        from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
+        from horovod.runner.http.http_server import OK, RendezvousHandler, RendezvousHTTPServer
 
         came = self.came
 
         class NotingHandler(RendezvousHandler):  # type: ignore[misc]  # untyped
+            def do_DELETE(self) -> None:  # noqa: N802 - http.server's name for it
+                """A rank has found the others of a scope; all have, and their addresses go.
+
+                Horovod 0.28.1 then forgets who is done in all scopes. Where a rank is late, the addresses of another
+                scope stay for it, and the next `hvd.init()` of the launch tries to connect to what is gone.
+                """
+                scope, key = self.path.split("/")[1:3]
+                if scope not in self.server.scope_size:
+                    super().do_DELETE()
+                    return
+                with self.server.finished_list_lock, self.server.cache_lock:
+                    done = self.server.finished_list[scope]
+                    done.append(key)
+                    if len(done) == self.server.scope_size[scope]:
+                        self.server.cache.pop(scope, None)
+                        done.clear()
+                self.send_status_code(OK)
+
             def _put_value(self, scope: str, key: str, value: bytes) -> None:
                 if scope == ALL_RANKS and key.isdigit():
                     came.add(int(key))
