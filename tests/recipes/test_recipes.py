@@ -218,7 +218,8 @@ def test_bound_by_what_judges_each_case_and_puts_the_verdict_to_the_test(quick_r
     bounds = {name.removeprefix("bound: "): bound for name, bound in facts.items() if name.startswith("bound: ")}
     assert set(bounds.values()) <= {"compute", "bandwidth", "overhead"}
     assert len(bounds) == len(result.comparisons) - 1 == 4
-    assert bounds["50 tiny kernels"] == "overhead"  # with nothing to do they take as long, on any machine
+    for (name, bound), comparison in zip(bounds.items(), result.comparisons[1:], strict=True):
+        assert (bound == "overhead") == (comparison["tiny inputs"].median > comparison[name].median / 2)
     changes = {
         "half the arithmetic": ("compute", 0.5),
         "twice the bytes": ("bandwidth", 2),
