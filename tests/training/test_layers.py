@@ -50,6 +50,7 @@ def random_inputs(shape, policy, mean=0.0):
 @EXAMPLES
 @given(data=st.data(), policy=POLICIES)
 def test_a_convolution_of_any_shape_is_keras_s(data, policy):
+    keras.utils.set_random_seed(0)
     few = st.integers(1, 5)
     kernel, strides = data.draw(st.tuples(few, few)), data.draw(st.integers(1, 3))
     size = [data.draw(st.integers(side, 12)) for side in kernel]
@@ -66,6 +67,7 @@ def test_a_convolution_of_any_shape_is_keras_s(data, policy):
 @EXAMPLES
 @given(data=st.data(), policy=st.sampled_from(sorted(TOLERANCE)))
 def test_a_batch_normalization_of_any_shape_is_keras_s(data, policy):
+    keras.utils.set_random_seed(0)
     shape = data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=5))
     layer = keras.layers.BatchNormalization(
         momentum=data.draw(st.sampled_from([0.0, 0.9, 0.99])), epsilon=data.draw(st.sampled_from([1e-3, 1e-2])),

@@ -93,5 +93,4 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
             and self.groups == 1
             and tuple(self.dilation_rate) == (1, 1)
             and None not in inputs.shape[1:]
-            and not isinstance(inputs, tf.SparseTensor)
         )

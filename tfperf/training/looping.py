@@ -10,7 +10,10 @@ import tensorflow as tf
 __all__ = ["fit", "forget"]
 
 SECONDS_PER_CALL = 0.25
-"""What the steps of a call take; then Python and the callbacks have their turn, which costs some 50 us."""
+"""What the steps of a call take: long beside the turn of Python and the callbacks, short for whoever waits for them."""
+
+LOOP = "_tfperf_loop"
+"""Where a model keeps what it was compiled with and its loop, past Keras: a second `fit` traces nothing."""
 
 TIMED_CALLS = 2
 """Single steps at the start: the first traces the model, the next tells how long a step takes."""
@@ -112,10 +115,6 @@ class _Chunk:
         self._calls += 1
         if self._calls >= TIMED_CALLS:
             self.length = max(1, round(self._wanted / seconds))
-
-
-LOOP = "_tfperf_loop"
-"""Where a model keeps what it was compiled with and its loop, past Keras: a second `fit` traces nothing."""
 
 
 def _loop_of(model: keras.Model) -> Any:
