@@ -50,14 +50,15 @@ def random_inputs(shape, policy, mean=0.0):
 @EXAMPLES
 @given(data=st.data(), policy=POLICIES)
 def test_a_convolution_of_any_shape_is_keras_s(data, policy):
-    """In bfloat16 without a bias, whose gradient is wrong by up to 6 % in Keras's own; the test of the bias has it."""
+    """In bfloat16 without a bias: its gradient is wrong by up to 6 % in Keras's own. Another test has that one."""
     keras.utils.set_random_seed(0)
     few = st.integers(1, 5)
     kernel, strides = data.draw(st.tuples(few, few)), data.draw(st.integers(1, 3))
     size = [data.draw(st.integers(side, 12)) for side in kernel]
     layer = keras.layers.Conv2D(
         data.draw(few), kernel, strides, padding=data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
-        use_bias=data.draw(st.booleans()) and policy == "float32", activation=data.draw(st.sampled_from([None, "relu"])),
+        use_bias=data.draw(st.booleans()) and policy == "float32",
+        activation=data.draw(st.sampled_from([None, "relu"])),
         bias_initializer="normal",
     )  # fmt: skip
     inputs = random_inputs([data.draw(few), *size, data.draw(few)], policy)
