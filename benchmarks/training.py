@@ -6,7 +6,8 @@
 
 One net after the other, an epoch over the same examples, batch size and weights at the start, Adam, in turns: Keras's
 `fit` in float32 and in mixed_bfloat16, both with `tfperf.training`, and PyTorch, eager and by `torch.compile`, in
-float32 and with bfloat16 by autocast, with the channels last and its fused Adam. Each is a process of its own with
+float32 and with bfloat16 by autocast, with the channels last and its fused Adam. Nobody computes in bfloat16 where the
+processor has no instructions for it. Each is a process of its own with
 the number of threads that it takes by itself, and stands still while another has its turn. The loss of everyone's
 first epochs is compared with that of Keras in float32 before anything is timed.
 
@@ -19,7 +20,7 @@ import contextlib
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 sys.path[:] = [folder for folder in sys.path if Path(folder).resolve() != HERE]
@@ -34,7 +35,7 @@ from benchmarks.peers.process import PeerProcess, PeerWork
 from tfperf.data import load
 from tfperf.errors import BAD_INPUT, EngineError
 from tfperf.importing import load_tensorflow
-from tfperf.measure import Comparison, compare
+from tfperf.measure import Comparison, Environment, compare
 from tfperf.measure.results import Result, write_result
 from tfperf.measure.words import format_ratio
 from tfperf.report.tables import bare_table
@@ -84,6 +85,7 @@ TASKS = (
     Task("resnet18", 64, 512, 1.12, 1.8),
     Task("resnet18", 256, 512, 1.12, 1.8),
     *(Task(net, batch_size, 20_000, 1.2, 3.0) for net in ("mnist_cnn", "lenet", "mlp") for batch_size in (32, 256)),
+    Task("transformer", 32, 2048, 1.0, 1.0),
 )
 
 RATE = 1e-3
@@ -135,7 +137,10 @@ def prepared(task: Task, stack: contextlib.ExitStack) -> tuple[dict[str, InTurns
     write_examples(task, folder)
     turns, works, failed = Turns(), dict[str, InTurns](), dict[str, str]()
     loss = None
-    for peer in (*KERAS, *task.ours, *PYTORCH):
+    peers = [peer for peer in (*KERAS, *task.ours, *PYTORCH) if is_computed(peer.precision)]
+    if not is_computed("bfloat16"):
+        console.print(f"{task}: nobody in bfloat16, in which this processor does not compute", style="dim")
+    for peer in peers:
         try:
             process = stack.enter_context(PeerProcess(peer))
             words = process.load(task.net, folder)
@@ -153,6 +158,16 @@ def prepared(task: Task, stack: contextlib.ExitStack) -> tuple[dict[str, InTurns
     return works, failed
 
 
+def input_type(net: Any) -> str:
+    """The type of a net's one input."""
+    return str(net.inputs[0].dtype)
+
+
+def is_computed(precision: str) -> bool:
+    """Whether the processor computes in a type; where it does not, a step in bfloat16 takes minutes."""
+    return precision == "float32" or bool(Environment.here().instructions_for(precision))
+
+
 def write_examples(task: Task, folder: Path) -> None:
     """Write what all train on: weights at the start, examples, and an empty row for each epoch that is checked."""
     from benchmarks.peers import nets
@@ -162,6 +177,10 @@ def write_examples(task: Task, folder: Path) -> None:
     if net.input_shape[1:] == (28, 28, 1):
         data = load("fashion_mnist").take(task.examples, 1)
         inputs, labels = data.train_images.astype("float32") / 255, data.train_labels
+    elif input_type(net) == "int32":  # token ids; the label is the class of the largest one in the first quarter
+        generator = np.random.default_rng(0)
+        inputs = generator.integers(0, 256, (task.examples, *net.input_shape[1:]), np.int32)
+        labels = (inputs[:, : inputs.shape[1] // 4].max(axis=1).astype("int64") * 10) // 256
     else:
         generator = np.random.default_rng(0)
         inputs = generator.standard_normal((task.examples, *net.input_shape[1:]), np.float32)

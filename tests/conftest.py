@@ -15,7 +15,12 @@ from tests.fixtures.untuned import leave_out_tuner
 from tfperf.measure import Conditions, Environment, Measurement, Stop
 from tfperf.measure.memory import MemoryPeak
 
-pytest_plugins = ["tests.fixtures.engines", "tests.fixtures.explanations", "tests.fixtures.stacks"]
+pytest_plugins = [
+    "tests.fixtures.engines",
+    "tests.fixtures.explanations",
+    "tests.fixtures.stacks",
+    "tests.fixtures.training",
+]
 """What tests of several rooms use, beside the fixtures here."""
 
 QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfperf.exports import export, verify
     from tfperf.measure import Agreement, Benchmark, Comparison, Measurement, Ratio, Verdict, check_agreement, compare
     from tfperf.nets import get_net
-    from tfperf.tuning import Tuned, load_deployed, tune
+    from tfperf.tuning import Tuned, TunedTraining, load_deployed, tune, tune_training
 
 __all__ = [
     "Agreement",
@@ -28,6 +28,7 @@ __all__ = [
     "Recipe",
     "TfperfError",
     "Tuned",
+    "TunedTraining",
     "Verdict",
     "check_agreement",
     "compare",
@@ -37,6 +38,7 @@ __all__ = [
     "load",
     "load_deployed",
     "tune",
+    "tune_training",
     "verify",
 ]
 
@@ -52,7 +54,9 @@ _HOMES = {
     "load": "data",
     "load_deployed": "tuning",
     "Tuned": "tuning",
+    "TunedTraining": "tuning",
     "tune": "tuning",
+    "tune_training": "tuning",
     "verify": "exports",
 }
 """Public name -> the room it is loaded from; the others come from `measure`."""

@@ -28,7 +28,7 @@ def build_alike(name: str, weights: Mapping[str, NDArray[Any]]) -> keras.Model:
     """The net of this name, with the weights of `weights_of`."""
     net = get_net(name, seed=SEED) if name in NAMES else mobilenet_v2_fresh()
     for layer in net.layers:
-        layer.set_weights([weights[f"{layer.name}/{weight.name}"] for weight in layer.weights])
+        layer.set_weights([weights[_name(layer, weight)] for weight in layer.weights])
     return net
 
 
@@ -79,9 +79,14 @@ def settled(net: keras.Model, shift: float = 2.0) -> keras.Model:
 
 
 def weights_of(net: keras.Model) -> dict[str, NDArray[Any]]:
-    """Layer and kind, as "conv/kernel" -> weight."""
+    """Layer and kind, as "conv/kernel" -> weight; of a layer within a layer "attention_query/kernel"."""
     return {
-        f"{layer.name}/{weight.name}": np.asarray(value)
+        _name(layer, weight): np.asarray(value)
         for layer in net.layers
         for weight, value in zip(layer.weights, layer.get_weights(), strict=True)
     }
+
+
+def _name(layer: keras.Layer, weight: Any) -> str:
+    within = [one.name for one in layer._layers if any(own is weight for own in one.weights)]
+    return f"{'_'.join([layer.name, *within])}/{weight.name}"

@@ -164,11 +164,64 @@ class MobileNetV2(nn.Module):
         return self.predictions(x.mean((2, 3)))
 
 
+class Attention(nn.Module):
+    """The twin of Keras's MultiHeadAttention, of a sequence with itself."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.attention_output = (nn.Linear(width, width) for _ in range(4))
+        self.heads = heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        query, key, value = (
+            part(x).view(batch, length, self.heads, -1).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        seen = functional.scaled_dot_product_attention(query, key, value)
+        return self.attention_output(seen.transpose(1, 2).reshape(batch, length, width))
+
+
+class Transformer(nn.Module):
+    """The twin of tfperf.nets.transformer."""
+
+    def __init__(self, depth: int = 2) -> None:
+        super().__init__()
+        self.token_embedding, self.position_embedding = nn.Embedding(256, 128), nn.Embedding(64, 128)
+        self.depth = depth
+        for index in range(1, depth + 1):
+            for name, module in {
+                "norm1": nn.LayerNorm(128, eps=1e-3),
+                "attention": Attention(128, 4),
+                "norm2": nn.LayerNorm(128, eps=1e-3),
+                "hidden": nn.Linear(128, 512),
+                "output": nn.Linear(512, 128),
+            }.items():
+                setattr(self, f"block{index}_{name}", module)
+        self.norm, self.logits = nn.LayerNorm(128, eps=1e-3), nn.Linear(128, 10)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.token_embedding(ids) + self.position_embedding.weight
+        for index in range(1, self.depth + 1):
+            norm1, attention, norm2, hidden, output = (
+                getattr(self, f"block{index}_{name}") for name in ("norm1", "attention", "norm2", "hidden", "output")
+            )
+            x = x + attention(norm1(x))
+            x = x + output(functional.relu(hidden(norm2(x))))
+        return self.logits(self.norm(x).mean(1))
+
+
 def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=1e-3)
 
 
-BUILDERS = {"lenet": Lenet, "mlp": Mlp, "mnist_cnn": MnistCnn, "resnet18": Resnet18, "MobileNetV2": MobileNetV2}
+BUILDERS = {
+    "lenet": Lenet,
+    "mlp": Mlp,
+    "mnist_cnn": MnistCnn,
+    "resnet18": Resnet18,
+    "transformer": Transformer,
+    "MobileNetV2": MobileNetV2,
+}
 
 
 PARAMETERS = {
@@ -178,6 +231,7 @@ PARAMETERS = {
     "beta": "bias",
     "moving_mean": "running_mean",
     "moving_variance": "running_var",
+    "embeddings": "weight",
 }
 """Kind of a Keras weight -> what PyTorch calls it."""
 
@@ -204,6 +258,6 @@ def copy_weights(net: nn.Module, weights: Mapping[str, NDArray[Any]]) -> None:
 def _in_order_of_torch(weight: NDArray[Any], module: nn.Module) -> NDArray[Any]:
     if weight.ndim == 4:  # (height, width, in, out), and of a depthwise one (height, width, channels, 1)
         weight = weight.transpose((2, 3, 0, 1) if module.groups > 1 else (3, 2, 0, 1))
-    elif weight.ndim == 2:
-        weight = weight.T  # (in, out)
+    elif isinstance(module, nn.Linear):  # (in, out), with the heads of attention on axes of their own
+        weight = weight.reshape(module.in_features, -1).T if weight.size > module.out_features else weight.reshape(-1)
     return np.ascontiguousarray(weight)

@@ -25,6 +25,8 @@ def load(given: Given) -> Loaded:
     with np.load(given.folder / "examples.npz", allow_pickle=False) as examples:
         inputs, labels = torch.from_numpy(examples["inputs"]), torch.from_numpy(examples["labels"].astype("int64"))
         batch_size, rate = int(examples["batch_size"]), float(examples["rate"])
+    if not inputs.is_floating_point():  # token ids
+        inputs = inputs.long()
     if inputs.ndim == 4:
         inputs = inputs.permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
     optimizer = torch.optim.Adam(module.parameters(), rate, eps=1e-7, fused=True)

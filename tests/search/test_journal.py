@@ -9,7 +9,7 @@ import pytest
 
 from tfperf.errors import SearchError
 from tfperf.search.journal import Journal, Round, journal_folder
-from tfperf.trials.trial import Status
+from tfperf.trials.trial import Status, Trial
 
 
 @pytest.fixture
@@ -24,10 +24,10 @@ def trials(tried):
 
 
 def test_trials_are_there_again(place, trials):
-    journal = Journal(place)
+    journal = Journal(place, Trial)
     for trial in trials:
         journal.add(trial)
-    again = Journal(place)
+    again = Journal(place, Trial)
     assert len(again) == len(journal) == 3
     for trial in trials:
         assert journal.trial(trial.name) == again.trial(trial.name) == trial
@@ -36,24 +36,24 @@ def test_trials_are_there_again(place, trials):
 
 
 def test_a_trial_is_kept_once(place, trials, tried):
-    journal = Journal(place)
+    journal = Journal(place, Trial)
     journal.add(trials[0])
     journal.add(later := tried("onnx", 2e-3, threads=1))
-    assert Journal(place).trial(later.name) == later
-    assert len(list(place.iterdir())) == len(Journal(place)) == 1
+    assert Journal(place, Trial).trial(later.name) == later
+    assert len(list(place.iterdir())) == len(Journal(place, Trial)) == 1
 
 
 def test_rounds_are_there_again_by_stage_and_names(place, trials, compared):
     names = [trials[0].name, trials[2].name]
     finished = Round(trials=tuple(trials), comparison=compared(dict.fromkeys(names, 1e-3)))
-    Journal(place).add_round("final", names, finished)
-    journal = Journal(place)
+    Journal(place, Trial).add_round("final", names, finished)
+    journal = Journal(place, Trial)
     assert journal.round("final", names) == journal.round("final", names[::-1]) == finished
     assert journal.round("confirmation", names) is None
     assert journal.round("final", names[:1]) is None
     journal.add_round("round", names, alone := Round(trials=(trials[1],), comparison=None))
-    assert Journal(place).round("round", names) == alone
-    assert len(Journal(place)) == 0
+    assert Journal(place, Trial).round("round", names) == alone
+    assert len(Journal(place, Trial)) == 0
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_rounds_are_there_again_by_stage_and_names(place, trials, compared):
     ids=["cut", "empty", "no text", "mistyped", "folder"],
 )
 def test_what_cannot_be_read_counts_as_not_done(place, trials, spoil, compared):
-    journal = Journal(place)
+    journal = Journal(place, Trial)
     for trial in trials:
         journal.add(trial)
     journal.add_round("final", ["a", "b"], Round(trials=(), comparison=compared({"a": 1.0, "b": 1.0})))
@@ -76,20 +76,20 @@ def test_what_cannot_be_read_counts_as_not_done(place, trials, spoil, compared):
     spoil(file)
     (final,) = place.glob("final-*")
     final.write_text("{")
-    again = Journal(place)
+    again = Journal(place, Trial)
     assert [again.trial(trial.name) for trial in trials] == [trials[0], None, trials[2]]
     assert again.round("final", ["a", "b"]) is None
 
 
 def test_everything_is_forgotten(place, trials):
-    journal = Journal(place)
+    journal = Journal(place, Trial)
     journal.add(trials[0])
     journal.add_round("final", ["a"], Round(trials=(), comparison=None))
     journal.discard()
-    assert len(journal) == len(Journal(place)) == 0
+    assert len(journal) == len(Journal(place, Trial)) == 0
     assert journal.round("final", ["a"]) is None
     journal.add(trials[1])
-    assert Journal(place).trial(trials[1].name) == trials[1]
+    assert Journal(place, Trial).trial(trials[1].name) == trials[1]
 
 
 def test_the_folder_is_of_one_net_question_and_machine(place, asked, environment):
@@ -129,8 +129,9 @@ import sys
 from pathlib import Path
 from tfperf.errors import SearchError
 from tfperf.search.journal import Journal
+from tfperf.trials.trial import Trial
 try:
-    with Journal(Path(sys.argv[1])).held():
+    with Journal(Path(sys.argv[1]), Trial).held():
         print("held", flush=True)
         sys.stdin.read()
 except SearchError as error:
@@ -158,42 +159,42 @@ REFUSED = "this net is being tuned by another process; wait for it, or end it"
 
 
 def test_only_one_process_searches_for_the_same(place, hold):
-    with Journal(place).held():
+    with Journal(place, Trial).held():
         assert hold().communicate(timeout=60)[0] == f"{REFUSED}\n"
     process = hold()
     assert process.stdout.readline() == "held\n"
-    with pytest.raises(SearchError, match=f"^{REFUSED}$"), Journal(place).held():
+    with pytest.raises(SearchError, match=f"^{REFUSED}$"), Journal(place, Trial).held():
         pytest.fail("two at once")
     process.kill()  # as the kernel ends it, its lock goes too
     process.wait(60)
-    with Journal(place).held():
+    with Journal(place, Trial).held():
         pass
 
 
 def test_what_forgets_everything_is_still_alone(place, hold, trials):
-    journal = Journal(place)
+    journal = Journal(place, Trial)
     with journal.held():
         journal.add(trials[0])
         journal.discard()
         journal.add(trials[1])
         assert hold().communicate(timeout=60)[0] == f"{REFUSED}\n"
-    assert len(Journal(place)) == 1
+    assert len(Journal(place, Trial)) == 1
 
 
 def test_a_lock_ends_with_an_error_too(place, hold):
-    with pytest.raises(ZeroDivisionError), Journal(place).held():
+    with pytest.raises(ZeroDivisionError), Journal(place, Trial).held():
         raise ZeroDivisionError
-    with Journal(place).held():
+    with Journal(place, Trial).held():
         pass
 
 
 def test_a_disk_that_is_full_at_any_moment_loses_nothing_but_the_entry_in_flight(small_disk, trials):
     folder = small_disk.root / "tune" / "a"
-    Journal(folder).add(trials[0])
+    Journal(folder, Trial).add(trials[0])
     before = (folder / next(folder.iterdir()).name).read_bytes()
     failed = 0
     for full in small_disk.fuller_to_emptier():
-        journal = Journal(folder)
+        journal = Journal(folder, Trial)
         try:
             with journal.held():
                 journal.add(trials[1])
@@ -202,7 +203,7 @@ def test_a_disk_that_is_full_at_any_moment_loses_nothing_but_the_entry_in_flight
             failed, told = failed + 1, error
             assert told.errno == errno.ENOSPC, full
             assert not list(folder.glob(".*")), full
-        again = Journal(folder)
+        again = Journal(folder, Trial)
         assert again.trial(trials[0].name) == trials[0], full
         assert again.trial(trials[1].name) == journal.trial(trials[1].name), full
         assert again.round("final", ["a"]) in (None, Round(trials=tuple(trials), comparison=None)), full
@@ -217,13 +218,13 @@ def test_a_trial_that_a_full_disk_refused_is_tried_again(place, tried):
     trial = tried("onnx", status=Status.REFUSED).model_copy(
         update={"reason": "onnx: OSError: [Errno 28] No space left on device: '/cache/x'"}
     )
-    journal = Journal(place)
+    journal = Journal(place, Trial)
     journal.add(trial)
-    assert journal.trial(trial.name) is Journal(place).trial(trial.name) is None
+    assert journal.trial(trial.name) is Journal(place, Trial).trial(trial.name) is None
 
 
 def test_what_a_killed_search_left_half_written_goes(place, trials, monkeypatch):
-    Journal(place).add(trials[0])
+    Journal(place, Trial).add(trials[0])
     (place / ".trial-x.json.12345678.part").touch()
     monkeypatch.setattr("tfperf.files.GRACE", -1.0)
-    assert len(Journal(place)) == len(list(place.iterdir())) == 1
+    assert len(Journal(place, Trial)) == len(list(place.iterdir())) == 1

@@ -14,7 +14,7 @@ from tfperf.search.space import Space
 from tfperf.trials.launching import Launcher
 from tfperf.trials.process import store_arrays
 from tfperf.trials.side_by_side import Examples, checked_trial, measure_in_turns
-from tfperf.trials.trial import Status
+from tfperf.trials.trial import Status, Trial
 
 
 class Heard:
@@ -68,7 +68,7 @@ def search(dense, planted, asked, tmp_path):
                 asked(**fields),
                 Space(asked(**fields), (), defaults=defaults),
                 launcher,
-                Journal(tmp_path / "journal" / "-".join(map(str, fields.values()))),
+                Journal(tmp_path / "journal" / "-".join(map(str, fields.values())), Trial),
                 scratch,
                 watcher or Heard(),
                 labels=labels,

@@ -10,7 +10,13 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfperf.training import FusedBatchNormalization, SwappedConv2D, convolve
+from tfperf.training import (
+    CompiledLayerNormalization,
+    FlattenedDense,
+    FusedBatchNormalization,
+    SwappedConv2D,
+    convolve,
+)
 from tfperf.training.saved_form import with_class
 
 EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True)
@@ -64,6 +70,41 @@ def test_a_convolution_of_any_shape_is_keras_s(data, policy):
     inputs = random_inputs([data.draw(few), *size, data.draw(few)], policy)
     layer.build(inputs.shape)
     check_equal(layer, SwappedConv2D, inputs, policy)
+
+
+@EXAMPLES
+@given(data=st.data(), policy=POLICIES)
+def test_a_dense_layer_of_any_shape_is_keras_s(data, policy):
+    """In bfloat16 without a bias, as for convolutions."""
+    keras.utils.set_random_seed(0)
+    shape = data.draw(st.lists(st.integers(1, 5), min_size=2, max_size=5))
+    layer = keras.layers.Dense(
+        data.draw(st.integers(1, 5)),
+        data.draw(st.sampled_from([None, "relu", "gelu"])),
+        use_bias=data.draw(st.booleans()) and policy == "float32",
+        bias_initializer="normal",
+        dtype=policy,
+    )
+    layer.build(shape)
+    check_equal(layer, FlattenedDense, random_inputs(shape, policy), policy)
+
+
+@settings(EXAMPLES, max_examples=20)  # each compiles
+@given(data=st.data(), policy=POLICIES)
+def test_a_layer_normalization_of_any_shape_is_keras_s(data, policy):
+    keras.utils.set_random_seed(0)
+    shape = data.draw(st.lists(st.integers(2, 5), min_size=2, max_size=4))
+    layer = keras.layers.LayerNormalization(
+        axis=data.draw(st.sampled_from([-1, [1], list(range(1, len(shape)))])),
+        center=data.draw(st.booleans()),
+        scale=data.draw(st.booleans()),
+        rms_scaling=data.draw(st.booleans()),
+        beta_initializer="normal",
+        gamma_initializer="normal",
+        dtype=policy,
+    )
+    layer.build(shape)
+    check_equal(layer, CompiledLayerNormalization, random_inputs(shape, policy), policy)
 
 
 @EXAMPLES

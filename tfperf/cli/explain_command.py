@@ -19,8 +19,14 @@ def explain(
         str, typer.Option(metavar="SIZES", help="Batch sizes: 1 or 1,64, or 1:64 for 1, 2, 4, ... 64.")
     ] = "1",
     train: Annotated[
-        bool, typer.Option("--train", help="Explain forward and backward pass instead of the forward pass.")
+        bool, typer.Option("--train", help="Explain a training step instead of the forward pass.")
     ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="With --train, what it is trained on, as for tfperf tune. Left out: random inputs in memory."
+        ),
+    ] = None,
     try_techniques: Annotated[
         bool, typer.Option("--try", help="Measure what should help, and show it beside the prediction.")
     ] = False,
@@ -50,6 +56,8 @@ def explain(
     from tfperf.errors import error_message, escape_unprintable
 
     sizes = batch_sizes("--batch", batch)
+    if data is not None and not train:
+        raise typer.BadParameter("expected --train with --data")
     check_writable("--json", json or Path("results", "explain.json"))
     load_tensorflow()
     from rich.console import Console
@@ -73,6 +81,7 @@ def explain(
                 model,
                 sizes,
                 training=train,
+                data=data,
                 try_techniques=try_techniques,
                 threads=threads,
                 signature=signature,

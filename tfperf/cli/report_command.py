@@ -1,11 +1,16 @@
 """`tfperf report`."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 __all__ = ["report"]
+
+TRAINING = "tfperf tune training"
+"""The format of what `tfperf tune --train` writes."""
 
 
 def report(
@@ -17,14 +22,25 @@ def report(
 ) -> None:
     """Make a report of a tuning: HTML in one file, Markdown or CSV."""
     from tfperf.errors import escape_unprintable
-    from tfperf.measure.results import read_document
-    from tfperf.report.page import check_report_path, write_report
-    from tfperf.search.outcome import Outcome
+    from tfperf.measure.results import format_of, read_document
 
-    outcome = read_document(result, Outcome)
     target = output or result.with_suffix(".html")
-    check_report_path(target)
+    write: Callable[[], None]
+    if format_of(result) == TRAINING:
+        from tfperf.report.training import check_training_page_path, write_training_page
+        from tfperf.search.training.outcome import TrainingOutcome
+
+        trained = read_document(result, TrainingOutcome)
+        check_training_page_path(target)
+        write = functools.partial(write_training_page, target, trained)
+    else:
+        from tfperf.report.page import check_report_path, write_report
+        from tfperf.search.outcome import Outcome
+
+        outcome = read_document(result, Outcome)
+        check_report_path(target)
+        write = functools.partial(write_report, target, outcome)
     if target.exists() and target.samefile(result):
         raise typer.BadParameter(f"the report would replace the result file {result}; name another --output")
-    write_report(target, outcome)
+    write()
     print(f"report: {escape_unprintable(target)}")

@@ -42,6 +42,10 @@ class Steps:
         """Print what is known already, above the step."""
         self._console.print(f"so far: {escape_unprintable(sentence)}", markup=False)
 
+    def note(self, sentence: str) -> None:
+        """Print a line above the step."""
+        self._console.print(escape_unprintable(sentence), markup=False)
+
     def __enter__(self) -> Self:
         """Show it from now on, on a terminal."""
         if self._console.is_terminal:

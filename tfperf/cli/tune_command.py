@@ -1,21 +1,29 @@
 """`tfperf tune`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tfperf.cli.tune_training import tune_training
 from tfperf.importing import load_tensorflow
 from tfperf.search.options import OPTIONS
 
 __all__ = ["tune"]
+
+FOR_TRAINING = {
+    "model", "train", "data", "batch", "threads", "precision", "memory_limit", "trial_time", "time_limit",
+    "json", "report", "script", "fresh",
+}  # fmt: skip
+"""The options that --train takes."""
 
 KEPT = "what the search found is kept: run the same command with another place, and it ends at once"
 """After an answer that cannot be written."""
 
 
 def tune(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(help="A net's name, file.py:callable, module:callable, a .keras file or a SavedModel."),
@@ -25,8 +33,12 @@ def tune(
         typer.Option(metavar="NAMES", help=OPTIONS["objectives"].help("size,latency")),
     ] = "latency",
     batch: Annotated[
-        str, typer.Option(metavar="SIZES", help=OPTIONS["batches"].help("1 or 1,8,32, or 1:256 for 1, 2, 4, ... 256"))
-    ] = "1",
+        str | None,
+        typer.Option(
+            metavar="SIZES",
+            help=OPTIONS["batches"].help("1,8,32, or 1:256 for 1, 2, 4, ... 256. [1; with --train 32, or the data's]"),
+        ),
+    ] = None,
     threads: Annotated[
         str | None,
         typer.Option(metavar="NUMBERS", help=OPTIONS["threads"].help("1,2. Left out: 1, 2, 4, ... all cores")),
@@ -74,8 +86,41 @@ def tune(
         Path | None, typer.Option(metavar="FOLDER", help="A new folder, for the files that run the winner.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, even if an earlier search was stopped.")] = False,
+    train: Annotated[
+        bool, typer.Option("--train", help="Find the fastest way to train it instead. With --data.")
+    ] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(help="What to train on: a data set's name, file.py:callable, module:callable or an .npz file."),
+    ] = None,
+    script: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.py", help="A script that trains as was found. [results/train_NAME.py]"),
+    ] = None,
 ) -> None:
-    """Find the fastest correct way to run a model on this machine."""
+    """Find the fastest correct way to run a model on this machine.
+
+    With --train it is the fastest way to train it that learns the same. That takes --data, --batch, --threads,
+    --precision, --memory-limit, --trial-time, --time-limit, --json, --report, --script and --fresh.
+    """
+    if train:
+        _refuse(context, set(context.params) - FOR_TRAINING, "--train does not take")
+        tune_training(
+            model,
+            data,
+            batch=batch,
+            threads=threads,
+            precision=precision,
+            memory_limit=memory_limit,
+            trial_time=trial_time,
+            time_limit=time_limit,
+            json=json,
+            report=report,
+            script=script,
+            fresh=fresh,
+        )
+        return
+    _refuse(context, {"data", "script"}, "expected --train with")
     load_tensorflow()
     from tfperf.cli.options import batch_sizes, byte_count, check_writable, chosen_from, duration, share, whole_numbers
     from tfperf.cli.tune_display import Display
@@ -105,7 +150,7 @@ def tune(
                 model,
                 read_arrays(inputs) if inputs is not None else None,
                 objective=sorted(chosen, key=lambda one: one != first),
-                batch=batch_sizes("--batch", batch),
+                batch=batch_sizes("--batch", batch or "1"),
                 threads=whole_numbers("--threads", threads) if threads is not None else None,
                 engines=chosen_from([known.name for known in known_engines()], "--engine", engine),
                 precisions=chosen_from(PRECISIONS, "--precision", precision),
@@ -146,3 +191,11 @@ def tune(
     tuned.forget()
     if tuned.outcome.winner is None:
         raise typer.Exit(1)
+
+
+def _refuse(context: typer.Context, names: Iterable[str], words: str) -> None:
+    """Refuse options that were given and mean nothing here."""
+    for name in sorted(names):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise typer.BadParameter(f"{words} --{name.replace('_', '-')}")

@@ -24,6 +24,7 @@ from tfperf.explaining.examining import (
 from tfperf.explaining.explanation import Explained, Explanation, Intervention, Xla
 from tfperf.explaining.machine import ceilings_for, doubts_about, roofs_of, use_threads
 from tfperf.explaining.techniques import Elsewhere, suggestions, try_out
+from tfperf.explaining.training_step import explain_step
 from tfperf.explaining.verdicts import call_words, intervene, judged, verdicts
 from tfperf.exports.opening import open_model
 from tfperf.exports.servable import Servable
@@ -35,6 +36,7 @@ from tfperf.hardware.kernels.prediction import KernelPredictor
 from tfperf.hardware.kernels.times import KernelTimes
 from tfperf.hardware.kernels.traced import Traced
 from tfperf.measure import Environment, Progress
+from tfperf.training.examples import load_examples
 
 __all__ = ["explain"]
 
@@ -100,6 +102,7 @@ def explain(
     batch: int | Sequence[int] = 1,
     *,
     training: bool = False,
+    data: str | None = None,
     try_techniques: bool = False,
     threads: int | None = None,
     signature: str | None = None,
@@ -117,7 +120,8 @@ def explain(
     Args:
         model: a `keras.Model`, or what the command line takes.
         batch: sizes, each looked at by itself.
-        training: look at forward and backward, in place of forward alone.
+        training: look at forward and backward, in place of forward alone, and take a step of `fit` apart.
+        data: what is trained on, one of `tfperf.training.examples.DATA_FORMS`; None: random inputs in memory.
         try_techniques: measure the techniques that it suggests, too.
         threads: of TensorFlow; None: all cores. A process chooses them once, before TensorFlow runs anything.
         signature, seed: as `open_model` takes them.
@@ -144,6 +148,7 @@ def explain(
     tell = watcher or _Silent()
     used = use_threads(threads)
     functions = _functions_of(open_model(model, signature=signature, seed=seed), training)
+    examples = load_examples(data) if data is not None else None
     tell.begin("ceilings of this machine")
     known = ceilings or ceilings_for(used, quick, fresh, cache, tell.begin)
     times = KernelTimes(used, cache, tell=tell.begin, fresh=fresh)
@@ -155,7 +160,7 @@ def explain(
         for size in batches:
             budgets.append(Budget(limit / len(batches)))
             results.append(
-                _explained(functions, graph, size, prediction, try_techniques, time_limit, tell, budgets[-1])
+                _explained(functions, graph, size, prediction, try_techniques, time_limit, tell, budgets[-1], examples)
             )
             if budgets[-1].interrupted:
                 break
@@ -215,6 +220,7 @@ def _explained(
     time_limit: float,
     tell: StepListener,
     budget: Budget,
+    examples: Any,
 ) -> Explained:
     """Explain the model at a batch size: its calls and kernels first, then what there is time for."""
 
@@ -232,6 +238,14 @@ def _explained(
     works = _works(graph, arrays, examined.kernels)
     call = next(one.seconds for one in examined.calls if one.way == "graph")
 
+    step = None
+    if functions.training:
+        tell.begin(f"batch {batch}: a step of fit, in parts")
+        step = budget.run(
+            "the parts of a step", 2 * time_limit,
+            lambda: explain_step(functions.servable, batch, examples, time_limit=2 * time_limit, on_progress=tell.show),
+            None,
+        )  # fmt: skip
     prediction.times.until = budget.until(0.5, LEAST_SECONDS)
     tell.begin(f"batch {batch}: what would help")
     larger, half = None, None
@@ -265,6 +279,7 @@ def _explained(
             examined, batch, prediction, xla, xla_kernels, larger, half, deployable=not functions.training
         ),
         interventions=tuple(interventions),
+        step=step,
     )
     if try_techniques:
         tell.begin(f"batch {batch}: trying what would help")

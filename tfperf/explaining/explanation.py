@@ -18,13 +18,15 @@ __all__ = [
     "Intervention",
     "LayerTime",
     "Roof",
+    "StepPart",
     "Technique",
+    "TrainingStep",
     "Xla",
 ]
 
 FORMAT: Literal["tfperf explanation"] = "tfperf explanation"
-VERSION: Literal[4] = 4
-"""It rises with every change of the fields. 4: techniques have their batch size."""
+VERSION: Literal[5] = 5
+"""It rises with every change of the fields. 5: the parts of a training step."""
 
 BIG = 0.05
 """Share of the kernels' time from which a layer is big."""
@@ -134,6 +136,25 @@ class Xla(Value):
     bytes_after: Count
 
 
+class StepPart(Value):
+    """A part of a training step."""
+
+    name: Name
+    seconds: Seconds = Field(ge=0)
+    half_width: Seconds = Field(ge=0, description="of the 95 % interval")
+
+
+class TrainingStep(Value):
+    """A step of Keras's `fit`, and its parts: each is what a step takes more that also does this."""
+
+    seconds: Seconds = Field(gt=0, description="of a step, by the median")
+    parts: tuple[StepPart, ...] = Field(min_length=1)
+
+    def share(self, part: StepPart) -> float:
+        """The share of the step that a part takes."""
+        return part.seconds / self.seconds
+
+
 class Explained(Value):
     """A model at one batch size."""
 
@@ -148,6 +169,7 @@ class Explained(Value):
     xla: Xla
     techniques: tuple[Technique, ...] = ()
     interventions: tuple[Intervention, ...] = ()
+    step: TrainingStep | None = Field(default=None, description="of training, in parts; None: it was not asked for")
     verdicts: tuple[Text, ...] = ()
 
     def call(self, way: str) -> CallTime | None:
@@ -179,7 +201,7 @@ class Explanation(Value):
     """What a model waits for, with its numbers. Immutable."""
 
     format: Literal["tfperf explanation"] = FORMAT
-    version: Literal[4] = VERSION
+    version: Literal[5] = VERSION
     model: Name
     opened_as: Text
     training: bool = Field(description="forward and backward, in place of forward alone")

@@ -29,8 +29,11 @@ SLACK = 2**20
 """Bytes of weights for which that does not matter."""
 
 
-def read_keras_file(path: Path) -> Any:
-    """The net of a .keras file, without what it was compiled with.
+def read_keras_file(path: Path, *, compiled: bool = False) -> Any:
+    """The net of a .keras file.
+
+    Args:
+        compiled: whether it is compiled as it was when it was saved, with its optimizer and loss.
 
     Raises:
         ExportError: it is missing, damaged, claims more than it holds, or needs Python code that it brings along.
@@ -43,7 +46,7 @@ def read_keras_file(path: Path) -> Any:
             check_unpacking(members)
             config = _config_of(archive)
         _check_claims(config, sum(one.file_size for one in members if one.filename.startswith(WEIGHTS)))
-        net = keras.saving.load_model(path, compile=False, safe_mode=True)
+        net = keras.saving.load_model(path, compile=compiled, safe_mode=True)
         if not isinstance(net, keras.Model):
             raise ValueError(f"it holds a {type(net).__name__}, which is no keras.Model")
         return net

@@ -6,7 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -17,7 +17,7 @@ from tfperf.exports.servable import Servable
 from tfperf.exports.signature import SIGNATURE_NAME
 from tfperf.nets import NAMES, get_net
 
-__all__ = ["FORMS", "open_model"]
+__all__ = ["FORMS", "Named", "call_named", "find_named", "open_model"]
 
 FORMS = f"a net ({', '.join(NAMES)}), file.py:callable, module:callable, a .keras file, or a SavedModel's folder"
 """What a MODEL on the command line may be."""
@@ -53,13 +53,50 @@ def open_model(
         return Servable.from_saved_model(path, signature or SIGNATURE_NAME, name=_name_of(path))
     if path.suffix == ".keras":
         return Servable.from_net(read_keras_file(path), name=path.stem)
-    place, colon, function = model.rpartition(":")
-    if not colon or not place or not function:
-        raise ExportError(f"expected {FORMS}. Received: {model}" + ("" if path.exists() else ", which does not exist"))
     with recording_first_calls() as first_calls:
-        module = _load_file(Path(place)) if place.endswith(".py") else _import(place)
-        net, example = _build(module, function, model)
+        net, example = _net_of(call_named(find_named(model)), model)
     return Servable.from_net(net, example, called_with=first_calls.get(net, ()))
+
+
+class Named(NamedTuple):
+    """What file.py:name or module:name means."""
+
+    words: str
+    """The whole of it."""
+    value: Any
+
+
+def find_named(words: str, forms: str = FORMS) -> Named:
+    """The function, or another value, that file.py:name or module:name means; the file or module runs.
+
+    Args:
+        forms: what the command line takes there, for the error.
+
+    Raises:
+        ExportError: there is no such thing, or its code fails; the message is one line.
+    """
+    place, colon, name = words.rpartition(":")
+    if not colon or not place or not name:
+        missing = "" if Path(words).exists() else ", which does not exist"
+        raise ExportError(f"expected {forms}. Received: {words}{missing}")
+    module = _load_file(Path(place)) if place.endswith(".py") else _import(place, forms)
+    if not hasattr(module, name):
+        public = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+        known = ", ".join(public[:10]) or "none"
+        raise ExportError(f"expected a function of {module.__name__} ({known}). Received: {name}")
+    return Named(words, getattr(module, name))
+
+
+def call_named(named: Named) -> Any:
+    """What a function of the user's gives; a model, which can be called too, is given as it is.
+
+    Raises:
+        ExportError: its code fails; the message is one line.
+    """
+    try:
+        return named.value() if callable(named.value) and not isinstance(named.value, keras.Model) else named.value
+    except Exception as error:
+        raise ExportError(f"{named.words} fails: {_where(error)}") from error
 
 
 def _name_of(folder: Path) -> str:
@@ -85,9 +122,9 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, forms: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ExportError(f"expected {FORMS}. Received: {name}, which is no module")
+        raise ExportError(f"expected {forms}. Received: {name}, which is no module")
     sys.path.insert(0, str(Path.cwd()))  # as `python -m`
     try:
         return importlib.import_module(name)
@@ -97,18 +134,8 @@ def _import(name: str) -> ModuleType:
         raise ExportError(f"module {name} fails: {_where(error)}") from error
 
 
-def _build(module: ModuleType, function: str, model: str) -> tuple[keras.Model, Any]:
-    """What the user's function makes: the net and, or None, example inputs."""
-    try:
-        build = getattr(module, function)
-    except AttributeError as error:
-        public = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        known = ", ".join(public[:10]) or "none"
-        raise ExportError(f"expected a function of {module.__name__} ({known}). Received: {function}") from error
-    try:
-        made = build() if callable(build) and not isinstance(build, keras.Model) else build
-    except Exception as error:
-        raise ExportError(f"{model} fails: {_where(error)}") from error
+def _net_of(made: Any, model: str) -> tuple[keras.Model, Any]:
+    """What the user's function made: the net and, or None, example inputs."""
     net, example = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     if not isinstance(net, keras.Model):
         raise ExportError(

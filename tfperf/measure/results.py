@@ -5,6 +5,7 @@ History of the format:
 - 1: the first.
 """
 
+import contextlib
 import json
 import stat
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from tfperf.measure.measurement import Measurement
 from tfperf.measure.value import Name, Text, Value
 from tfperf.measure.words import escape_unprintable
 
-__all__ = ["FORMAT", "VERSION", "Fact", "Result", "read_document", "read_result", "write_result"]
+__all__ = ["FORMAT", "VERSION", "Fact", "Result", "format_of", "read_document", "read_result", "write_result"]
 
 FORMAT: Literal["tfperf result"] = "tfperf result"
 """What the field `format` of every result file says."""
@@ -113,6 +114,15 @@ def read_document(path: Path | str, kind: type[Kind]) -> Kind:
     if missing:
         raise ResultFileError(f"{_shown(path)} is not a valid result file: it lacks {missing}")
     return result
+
+
+def format_of(path: Path | str) -> str | None:
+    """The format that a result file names; None: it is none, and `read_document` says why."""
+    with contextlib.suppress(ResultFileError, ValueError, RecursionError):
+        document = json.loads(_read_file(Path(path)))
+        name = document.get("format") if isinstance(document, dict) else None
+        return name if isinstance(name, str) else None
+    return None
 
 
 def _read_file(path: Path) -> bytes:

@@ -34,6 +34,9 @@ MIN_SECONDS = 0.25
 SAMPLE_LIMIT = 20_000
 """Most samples kept of one piece of work; three times what p99.9 needs."""
 
+LONG_SAMPLE = 0.25
+"""Seconds of a sample that are long beside whatever asking another process takes."""
+
 WARM_UP_SECONDS = 0.1
 """Seconds of calls before the calibration, so that what it calibrates is the steady work."""
 
@@ -139,7 +142,7 @@ class Sampler:
             began = self.clock()
             seconds = self._timed(calls)
             asking = min(asking, self.clock() - began - seconds) if self._elsewhere else 0.0
-            needed = max(self.read_cost / MOST_READ_COST, ASKINGS * asking)
+            needed = max(self.read_cost / MOST_READ_COST, min(ASKINGS * asking, LONG_SAMPLE))
             spent += seconds
             long_enough = seconds > 0 and seconds >= needed
             if long_enough and spent >= warm_up_seconds:

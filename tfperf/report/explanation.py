@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.markup import escape
 
 from tfperf.explaining.explanation import BIG, NEAR, Explained, Explanation, LayerTime, Technique, Xla
+from tfperf.explaining.training_step import step_words
 from tfperf.hardware.counting.work import OUTSIDE
 from tfperf.measure.words import escape_unprintable, format_bytes, format_ratio, format_seconds, plain_ratio
 from tfperf.report.page import TEMPLATES
@@ -102,6 +103,8 @@ def _common_beginning(names: Sequence[str]) -> str:
 
 def advice_lines(explanation: Explanation, explained: Explained) -> Iterator[str]:
     """What would help, what was changed to test the verdicts, and what XLA and tf.function make of the model."""
+    if explained.step is not None:
+        yield from step_words(explained.step)
     for technique in explained.techniques:
         yield f"would help: {technique_words(technique)}"
     if not explained.techniques:

@@ -9,7 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,10 +18,13 @@ from tfperf.errors import SearchError
 from tfperf.files import remove_parts, writing_whole
 from tfperf.measure import Comparison, Environment
 from tfperf.measure.value import Value
-from tfperf.search.question import Question
-from tfperf.trials.trial import Status, Trial
+from tfperf.trials.trial import AnyTrial, Status, Trial
 
 __all__ = ["Journal", "Round", "journal_folder"]
+
+Kind = TypeVar("Kind", bound=AnyTrial)
+
+Note = TypeVar("Note", bound=Value)
 
 
 class Round(Value):
@@ -31,11 +34,12 @@ class Round(Value):
     comparison: Comparison | None
 
 
-def journal_folder(fingerprints: Sequence[str], question: Question, environment: Environment) -> Path:
+def journal_folder(fingerprints: Sequence[str], question: Value, environment: Environment) -> Path:
     """The folder of a search: another net, question, machine or version has another.
 
     Args:
         fingerprints: of the net and of all arrays that are given with it.
+        question: with a field `time_limit`, which makes no difference.
 
     Raises:
         CacheError: there is no place for the cache, or others could change what is in it.
@@ -46,17 +50,21 @@ def journal_folder(fingerprints: Sequence[str], question: Question, environment:
     return cache_folder("tune") / hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
 
 
-class Journal:
+class Journal(Generic[Kind]):
     """What a search has finished, a file for each trial and each round."""
 
-    def __init__(self, folder: Path) -> None:
-        """Read what is there; what cannot be read counts as not done."""
+    def __init__(self, folder: Path, kind: type[Kind]) -> None:
+        """Read what is there; what cannot be read counts as not done.
+
+        Args:
+            kind: of its trials.
+        """
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         remove_parts(folder)
-        self._trials = {trial.name: trial for trial in self._read("trial-*.json", Trial)}
+        self._trials: dict[str, Kind] = {trial.name: trial for trial in self._read("trial-*.json", kind)}
 
-    def trial(self, name: str) -> Trial | None:
+    def trial(self, name: str) -> Kind | None:
         """A finished trial."""
         return self._trials.get(name)
 
@@ -64,7 +72,7 @@ class Journal:
         """How many trials are finished."""
         return len(self._trials)
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: Kind) -> None:
         """Keep a trial that is finished.
 
         One that a full disk kept from running says nothing of its plan, and is tried again.
@@ -79,7 +87,7 @@ class Journal:
 
     def round(self, stage: str, names: Sequence[str]) -> Round | None:
         """A round that was finished with these trials."""
-        return next(self._read(f"{stage}-{_key(*sorted(names))}.json", Round), None)
+        return self.note(stage, names, Round)
 
     def add_round(self, stage: str, names: Sequence[str], finished: Round) -> None:
         """Keep a round.
@@ -87,7 +95,19 @@ class Journal:
         Raises:
             OSError: the disk is full.
         """
-        self._write(f"{stage}-{_key(*sorted(names))}.json", finished)
+        self.add_note(stage, names, finished)
+
+    def note(self, what: str, names: Sequence[str], kind: type[Note]) -> Note | None:
+        """What was noted under this word of these names."""
+        return next(self._read(f"{what}-{_key(*sorted(names))}.json", kind), None)
+
+    def add_note(self, what: str, names: Sequence[str], value: Value) -> None:
+        """Keep a value under a word, for these names.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self._write(f"{what}-{_key(*sorted(names))}.json", value)
 
     def discard(self) -> None:
         """Forget everything."""
@@ -110,7 +130,7 @@ class Journal:
                 raise SearchError("this net is being tuned by another process; wait for it, or end it") from error
             yield
 
-    def _read(self, pattern: str, kind: type[Trial] | type[Round]) -> Iterator[Any]:
+    def _read(self, pattern: str, kind: type[Note]) -> Iterator[Note]:
         for file in self.folder.glob(pattern):
             with contextlib.suppress(OSError, ValidationError):
                 yield kind.model_validate_json(file.read_bytes())

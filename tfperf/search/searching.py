@@ -80,7 +80,7 @@ class Search:
         question: Question,
         space: Space,
         launcher: Launcher,
-        journal: Journal,
+        journal: Journal[Trial],
         scratch: Path,
         watcher: Watcher,
         *,

@@ -6,32 +6,49 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tfperf.training.batch_norm import FusedBatchNormalization
     from tfperf.training.convolution import SwappedConv2D, convolve
+    from tfperf.training.dense import FlattenedDense
     from tfperf.training.fusing import Fusion, Swap, fuse, unfuse
+    from tfperf.training.layer_norm import CompiledLayerNormalization
     from tfperf.training.looping import fit
     from tfperf.training.optimizers import fast_optimizer
+    from tfperf.training.plan import TrainingPlan
+    from tfperf.training.precision import use_mixed_precision
+    from tfperf.training.throughput import EpochThroughput, Throughput
 
 __all__ = [
+    "CompiledLayerNormalization",
+    "EpochThroughput",
+    "FlattenedDense",
     "FusedBatchNormalization",
     "Fusion",
     "Swap",
     "SwappedConv2D",
+    "Throughput",
+    "TrainingPlan",
     "convolve",
     "fast_optimizer",
     "fit",
     "fuse",
     "unfuse",
+    "use_mixed_precision",
 ]
 
 _HOMES = {
+    "CompiledLayerNormalization": "layer_norm",
+    "EpochThroughput": "throughput",
+    "FlattenedDense": "dense",
     "FusedBatchNormalization": "batch_norm",
     "Fusion": "fusing",
     "Swap": "fusing",
     "SwappedConv2D": "convolution",
+    "Throughput": "throughput",
+    "TrainingPlan": "plan",
     "convolve": "convolution",
     "fast_optimizer": "optimizers",
     "fit": "looping",
     "fuse": "fusing",
     "unfuse": "fusing",
+    "use_mixed_precision": "precision",
 }
 """Public name -> its module, which is loaded when the name is first used: all of them load TensorFlow."""
 

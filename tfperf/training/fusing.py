@@ -17,13 +17,17 @@ from tfperf.measure.words import format_ratio, format_seconds
 from tfperf.training import looping
 from tfperf.training.batch_norm import FusedBatchNormalization
 from tfperf.training.convolution import SwappedConv2D
+from tfperf.training.dense import FlattenedDense
+from tfperf.training.layer_norm import CompiledLayerNormalization
 from tfperf.training.saved_form import form_name, plain_class, with_class
 
-__all__ = ["Fusion", "Swap", "fuse", "unfuse"]
+__all__ = ["Fusion", "Swap", "fuse", "may_have_form", "unfuse"]
 
 FORMS: dict[type, type] = {
     keras.layers.BatchNormalization: FusedBatchNormalization,
     keras.layers.Conv2D: SwappedConv2D,
+    keras.layers.Dense: FlattenedDense,
+    keras.layers.LayerNormalization: CompiledLayerNormalization,
 }
 """Keras's class -> the faster form of its layers. Of these classes themselves: a subclass may do anything."""
 
@@ -210,7 +214,24 @@ def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
     finally:
         for layer in watched:
             layer.__dict__.pop("call", None)
-    return {layer: seen for layer, seen in calls.items() if None not in seen[0].shape}
+    return {layer: seen for layer, seen in calls.items() if None not in seen[0].shape and _suits(layer, seen[0].shape)}
+
+
+def may_have_form(layer: keras.Layer) -> bool:
+    """Whether a layer of a built model may have a faster form, as far as the model declares its inputs."""
+    if type(layer) not in FORMS:
+        return False
+    try:
+        shape = tuple(layer.input.shape)
+    except (AttributeError, ValueError):  # it is called several times, or by code
+        return True
+    return _suits(layer, (1, *shape[1:]))
+
+
+def _suits(layer: Any, shape: tuple[int | None, ...]) -> bool:
+    """Whether a layer's form computes otherwise than Keras's for inputs of this shape."""
+    suits = getattr(FORMS[type(layer)], "suits", None)
+    return suits is None or bool(suits(shape))
 
 
 def _times(call: _Call, form: type, time_limit: float) -> LayerTimes:

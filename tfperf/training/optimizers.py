@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfperf.training.saved_form import with_class
 
-__all__ = ["fast_optimizer"]
+__all__ = ["fast_optimizer", "why_not_fast"]
 
 
 def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimizers.Optimizer:
@@ -30,20 +30,37 @@ def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimiz
         ValueError: one of another kind, or Adam with `amsgrad`: there is no such operation.
     """
     optimizer = keras.optimizers.get(optimizer)
-    inner = optimizer
-    while isinstance(inner, keras.optimizers.LossScaleOptimizer):
-        inner = inner.inner_optimizer
+    inner = _innermost(optimizer)
     if isinstance(inner, _Fast):
         return optimizer
+    if why := why_not_fast(optimizer):
+        raise ValueError(why)
     kind = type(inner)
-    fast = next((fast for plain, fast in _KINDS.items() if kind.update_step is plain.update_step), None)
-    if fast is None or getattr(inner, "amsgrad", False):
-        name = f"{kind.__name__}{' with amsgrad' * bool(getattr(inner, 'amsgrad', False))}"
-        raise ValueError(f"expected Adam, AdamW or SGD, without amsgrad. Received: {name}")
+    fast = _fast_kind(kind)
     saved = keras.optimizers.serialize(inner)["module"] or kind.__module__
     names = {"__module__": saved, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "_tfperf_plain": kind}
     with_class(inner, type(kind.__name__, (fast, kind), names))
     return optimizer
+
+
+def why_not_fast(optimizer: keras.optimizers.Optimizer) -> str | None:
+    """Why `fast_optimizer` refuses an optimizer; None: it does not."""
+    inner = _innermost(optimizer)
+    amsgrad = getattr(inner, "amsgrad", False)
+    if _fast_kind(type(inner)) is not None and not amsgrad:
+        return None
+    return f"expected Adam, AdamW or SGD, without amsgrad. Received: {type(inner).__name__}{' with amsgrad' * amsgrad}"
+
+
+def _innermost(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def _fast_kind(kind: Any) -> Any:
+    """The class that is put before an optimizer's; None: there is none for it."""
+    return next((fast for plain, fast in _KINDS.items() if kind.update_step is plain.update_step), None)
 
 
 class _Fast:

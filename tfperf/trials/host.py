@@ -6,7 +6,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tfperf.engines.building import build
@@ -42,12 +43,21 @@ LAST_WORDS = 8192
 
 
 class Child:
-    """`python -m tfperf.trials.worker`, which answers a line of JSON with a line of JSON."""
+    """A process that answers a line of JSON with a line of JSON: `python -m` a module that calls `worker.serve`."""
 
-    def __init__(self, *, deadline: float = DEADLINE, memory_limit: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        module: str = "tfperf.trials.worker",
+        environment: Mapping[str, str] = MappingProxyType({}),
+        deadline: float = DEADLINE,
+        memory_limit: int | None = None,
+    ) -> None:
         """Start it; nothing is loaded yet.
 
         Args:
+            module: what it runs.
+            environment: variables that it has beside those of this process, or in their place.
             deadline: seconds for each answer, after which it is ended.
             memory_limit: bytes that it and all it started may use, beyond which it is ended; None: no limit.
 
@@ -59,9 +69,9 @@ class Child:
         self._asking = threading.RLock()
         self._looks, self._next_look = 0, 0.0
         self._stands_still = self._closed = False
-        command = [sys.executable, "-P", "-m", "tfperf.trials.worker"]
+        command = [sys.executable, "-P", "-m", module]
         pipes = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
-        self._process = ChildProcess(command, **pipes, environment=QUIET | os.environ)  # type: ignore[arg-type]
+        self._process = ChildProcess(command, **pipes, environment=QUIET | os.environ | dict(environment))  # type: ignore[arg-type]
         self._dialogue = Dialogue(self._process)
         assert self._process.stderr is not None
         self._last_words = LastBytes(self._process.stderr, LAST_WORDS)
@@ -77,7 +87,7 @@ class Child:
         return self._over is None and self._process.poll() is None
 
     def ask(self, name: str, **arguments: Any) -> Any:
-        """The answer to a request: a method of `worker.Worker`, with its arguments.
+        """The answer to a request: a method of the module's worker, with its arguments.
 
         Raises:
             TrialError: the worker says that it cannot, died, was closed, did not answer in time, or took too much

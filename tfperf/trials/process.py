@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,7 @@ class EngineProcess:
             TrialError: the engine cannot, or the process died or did not answer.
         """
         plan, form = self.plan.model_dump_json(), signature.model_dump_json()
-        return Loaded(**self._ask("load", plan=plan, signature=form, folder=str(folder)))
+        return Loaded(**self.ask("load", plan=plan, signature=form, folder=str(folder)))
 
     def build(self, origin: Origin, weights: Path, signature: Signature) -> Loaded:
         """Open the model there, and call the net itself.
@@ -69,7 +69,7 @@ class EngineProcess:
             TrialError: the engine cannot, or the process died or did not answer.
         """
         plan, form = self.plan.model_dump_json(), signature.model_dump_json()
-        return Loaded(**self._ask("build", plan=plan, origin=origin, weights=str(weights), signature=form))
+        return Loaded(**self.ask("build", plan=plan, origin=origin, weights=str(weights), signature=form))
 
     def check(
         self,
@@ -89,7 +89,7 @@ class EngineProcess:
         Raises:
             TrialError: the answers are wrong, or the process died or did not answer.
         """
-        told = self._ask(
+        told = self.ask(
             "check",
             batch=batch,
             inputs=str(inputs),
@@ -105,11 +105,11 @@ class EngineProcess:
         Raises:
             TrialError: the process died or did not answer, or an answer is not finite.
         """
-        return float(self._ask("accuracy", batch=batch, inputs=str(inputs), labels=str(labels)))
+        return float(self.ask("accuracy", batch=batch, inputs=str(inputs), labels=str(labels)))
 
     def work(self, batch: int) -> "PlanCall":
         """The call with a batch that was checked, to be measured."""
-        return PlanCall(self, batch)
+        return PlanCall(self, batch=batch)
 
     @property
     def alive(self) -> bool:
@@ -128,22 +128,41 @@ class EngineProcess:
         """Close."""
         self.close()
 
-    def _ask(self, name: str, **arguments: Any) -> Any:
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """The answer to a request.
+
+        Raises:
+            TrialError: the engine cannot, or the process died or did not answer; names the plan.
+        """
         try:
             return self.host.ask(name, **arguments)
         except TrialError as error:
             raise error.named(self.plan) from error
 
 
+class Asked(Protocol):
+    """A process that can be asked."""
+
+    host: Host
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """The answer to a request."""
+
+
 class PlanCall:
-    """One plan with one batch, as `tfperf.measure.compare` takes work that times itself.
+    """What a process does again and again, as `tfperf.measure.compare` takes work that times itself.
 
     Attributes:
         failure: why it can no longer be asked; None: it can.
     """
 
-    def __init__(self, process: EngineProcess, batch: int) -> None:
-        self._process, self._batch = process, batch
+    def __init__(self, process: Asked, **arguments: Any) -> None:
+        """Ask nothing yet.
+
+        Args:
+            arguments: of its worker's `timed`, beside the number of calls.
+        """
+        self._process, self._arguments = process, arguments
         self.failure: TrialError | None = None
         self._seconds = self._cpu_seconds = 0.0
 
@@ -153,7 +172,7 @@ class PlanCall:
 
     def timed(self, calls: int) -> float:
         """Seconds of so many calls together, as the process has measured them."""
-        told = self._ask("timed", batch=self._batch, calls=calls)
+        told = self._ask("timed", calls=calls, **self._arguments)
         self._seconds += told["seconds"]
         self._cpu_seconds += told["cpu_seconds"]
         return float(told["seconds"])
@@ -174,7 +193,7 @@ class PlanCall:
 
     def _ask(self, name: str, **arguments: Any) -> Any:
         try:
-            return self._process._ask(name, **arguments)
+            return self._process.ask(name, **arguments)
         except TrialError as error:
             self.failure = error
             raise

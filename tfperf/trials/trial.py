@@ -9,7 +9,7 @@ from tfperf.errors import EngineError
 from tfperf.measure import Agreement, Measurement
 from tfperf.measure.value import Count, Name, Text, Value
 
-__all__ = ["Status", "Trial", "TrialError", "median_seconds"]
+__all__ = ["AnyTrial", "Status", "Trial", "TrialError", "median_seconds"]
 
 
 class Status(StrEnum):
@@ -38,13 +38,23 @@ class TrialError(EngineError):
         return TrialError(self.status, words if str(plan) in words else f"{plan}{doing}: {words}")
 
 
-class Trial(Value):
+class AnyTrial(Value):
+    """What trials of every kind say, for who keeps them."""
+
+    status: Status
+    reason: Text = Field(default="", description="why it did not run")
+
+    @property
+    def name(self) -> str:
+        """What its measurement is called."""
+        raise NotImplementedError
+
+
+class Trial(AnyTrial):
     """One plan with one batch size: what it took to run it, whether it answers rightly, and how fast it is."""
 
     plan: Plan
     batch: int = Field(ge=1)
-    status: Status
-    reason: Text = Field(default="", description="why it did not run")
     command: Text = Field(default="", description="that runs it alone")
     proof: dict[Name, Text] = Field(default_factory=dict, description="what shows that the plan took effect")
     size: Count | None = Field(default=None, description="bytes on disk of what the engine loads; None: nothing")

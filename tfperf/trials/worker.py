@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tfperf.engines.conversions import Conversions
     from tfperf.exports.servable import Servable
 
-__all__ = ["Worker", "answer_of", "main"]
+__all__ = ["Worker", "answer_of", "main", "serve"]
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 
@@ -138,20 +138,28 @@ class Worker:
 
 
 def main() -> None:
-    """Answer until the requests end."""
+    """Answer requests about a plan until they end."""
+    serve(Worker())
+
+
+def serve(worker: Any) -> None:
+    """Answer requests until they end.
+
+    Args:
+        worker: its methods are what can be asked for; their arguments and answers are what JSON can hold.
+    """
     OOM_SCORE.write_text("1000", encoding="utf-8")  # where memory runs out, this goes first
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is a line, not gigabytes on the disk
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    worker = Worker()
     for line in requests:
         name, arguments = json.loads(line)
         _write(replies, answer_of(worker, name, arguments))
 
 
-def answer_of(worker: Worker, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def answer_of(worker: Any, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """What becomes of a request: {"answer": ...}, or {"error": one line, "status": of the trial}."""
     try:
         return {"answer": getattr(worker, name)(**arguments)}

@@ -5,12 +5,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfperf.tuning.deploying import load_deployed
+    from tfperf.tuning.training import tune_training
     from tfperf.tuning.tuned import Tuned
+    from tfperf.tuning.tuned_training import TunedTraining
     from tfperf.tuning.tuning import tune
 
-__all__ = ["Tuned", "load_deployed", "tune"]
+__all__ = ["Tuned", "TunedTraining", "load_deployed", "tune", "tune_training"]
 
-_HOMES = {"Tuned": "tuned", "load_deployed": "deploying", "tune": "tuning"}
+_HOMES = {
+    "Tuned": "tuned",
+    "TunedTraining": "tuned_training",
+    "load_deployed": "deploying",
+    "tune": "tuning",
+    "tune_training": "training",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -81,7 +81,7 @@ class Tuned:
         outcome: Outcome,
         servable: Servable,
         inputs: Sequence[NDArray[Any]] | None = None,
-        journal: Journal | None = None,
+        journal: Journal[Trial] | None = None,
         cache: Path | None = None,
     ) -> None:
         """`tune` makes these."""

@@ -174,7 +174,7 @@ def _searched(
         launcher.close()
         launcher = stack.enter_context(_launcher(subject, question, scratch, cache))
     fingerprints = [launcher.conversions.fingerprint, *subject.digests(), f"seed {subject.seed}"]
-    journal = Journal(journal_folder(fingerprints, question, environment))
+    journal = Journal(journal_folder(fingerprints, question, environment), Trial)
     stack.enter_context(journal.held())
     if fresh:
         journal.discard()

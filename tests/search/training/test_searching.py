@@ -1,0 +1,147 @@
+"""The search for a training plan: what is chosen, what never is, and that it goes on where it was stopped."""
+
+import contextlib
+
+import pytest
+
+from tests.fixtures.training import BAD_CHANGES, BAD_LOOPS, BRIEF, Told, seconds_of, start_here
+from tfperf.search.journal import Journal
+from tfperf.search.training.searching import TrainingQuestion, TrainingSearch
+from tfperf.search.training.strategy import TrainingSpace
+from tfperf.training.plan import CHANGES, TrainingPlan
+from tfperf.trials.training.trial import TrainingTrial
+from tfperf.trials.trial import Status
+
+pytestmark = pytest.mark.usefixtures("brief_training")
+
+
+class Quiet:
+    """A listener that keeps the names of trials, and presses Ctrl-C when so many are finished."""
+
+    def __init__(self, after=None):
+        self.names, self.after = [], after
+
+    def phase(self, words):
+        pass
+
+    def measuring(self, progress):
+        pass
+
+    def looked(self, trial, best):
+        self.names.append(trial.name)
+        if len(self.names) == self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.fixture
+def searching(task, tmp_path):
+    """A function that makes a search among changes, with what ends it."""
+    with contextlib.ExitStack() as stack:
+
+        def searching(changes=("fast_optimizer",), start=start_here, listener=None, **question):
+            asked = TrainingQuestion(changes=tuple(changes), memory_limit=2**40, **question)
+            journal = Journal(tmp_path / "journal", TrainingTrial)
+            return TrainingSearch(asked, *task, start, journal, listener or Quiet(), stack)
+
+        yield searching
+
+
+@pytest.fixture
+def no_variables(monkeypatch):
+    """Search among changes and loops alone: variables of the environment mean nothing in this process."""
+    monkeypatch.setattr("tfperf.search.training.strategy.VARIABLES", {})
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_it_finds_a_plan_that_learns(searching):
+    search = searching(time_limit=1e-9)
+    search.run()
+    winner, _ = search.winner()
+    best = search.trials[winner]
+    assert best.status is Status.RAN
+    assert best.course is not None
+    assert {trial.status for trial in search.trials.values()} <= {Status.RAN, Status.NOT_TRIED}, search.trials
+    assert len(search.references[search.default]) == BRIEF["SEEDS"]
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_what_does_not_learn_is_never_chosen(searching, bad_plans, monkeypatch):
+    monkeypatch.setattr("tfperf.search.training.strategy.HOPELESS", 1e9)  # else the slow ones are not looked at
+    search = searching(("fast_optimizer", *BAD_CHANGES))
+    search._reference(None)
+    for plan in bad_plans:
+        trial = search._look(plan)
+        assert trial.status in (Status.WRONG, Status.REFUSED), f"{plan}: {trial}"
+    chosen = search.trials[search.winner()[0]].plan
+    assert not {*chosen.changes} & {*BAD_CHANGES}
+    assert chosen.loop not in BAD_LOOPS
+    reasons = {plan: search.trials[str(plan)].reason for plan in bad_plans}
+    assert "not finite" in reasons[TrainingPlan(changes=("not_finite",))]
+    assert "another order" in reasons[TrainingPlan(loop="unshuffled")]
+    assert "each example once" in reasons[TrainingPlan(loop="half")]
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_it_goes_on_where_it_was_stopped(searching):
+    first, started = Quiet(after=3), []
+
+    def start(plan):
+        started.append(str(plan))
+        return Told(plan, seconds_of)
+
+    with pytest.raises(KeyboardInterrupt):
+        searching(start=start, listener=first).run()
+    started.clear()
+    search = searching(start=start)
+    search.run()
+    looked = [name for name in search.trials if name not in first.names]
+    finalists = {one.name for one in search.final.measurements}
+    assert set(started) == {*looked, *(finalists & {*first.names})}
+    assert set(first.names) <= set(search.trials)
+
+
+def test_the_fastest_of_all_is_found_in_few_looks(searching):
+    search = searching(tuple(CHANGES), lambda plan: Told(plan, seconds_of), threads=(1,))
+    search.run()
+    winner, equals = search.winner()
+    best = search.trials[winner].plan
+    assert (best.changes, best.loop, best.threads) == (("mixed_bfloat16", "fuse", "fast_optimizer"), "compiled", 1)
+    assert len(search.trials) <= 16  # of 192
+    assert "its loss was not checked" in search.trials[f"{', '.join(_names(best, 'XLA'))}"].reason
+    assert winner not in equals
+
+
+def _names(plan, words):
+    """The settings of the plan that was the best before one thread was tried, with one more."""
+    settings = list(plan.model_copy(update={"threads": None}).settings)
+    return [*settings[:3], words, *settings[3:]]
+
+
+def test_what_fails_is_a_row_and_the_search_goes_on(searching):
+    failing = TrainingPlan(changes=("fuse", "fast_optimizer"), loop="compiled")
+    search = searching(tuple(CHANGES), lambda plan: Told(plan, seconds_of, [failing]), threads=(1,))
+    search.run()
+    assert search.trials[str(failing)].status is Status.CRASHED
+    assert search.trials[search.winner()[0]].status is Status.RAN
+
+
+def test_batch_sizes_are_searched_with_a_reference_each(searching):
+    def start(plan):
+        return Told(plan, lambda plan: 0.2 if plan.batch_size == 32 else 0.1)
+
+    search = searching((), start, batch_sizes=(32, 256))
+    search.run()
+    assert search.trials[search.winner()[0]].plan.batch_size == 256
+    assert set(search.references) == {str(TrainingPlan(batch_size=size)) for size in (32, 256)}
+
+
+def test_when_the_time_is_up_the_best_so_far_take_turns(searching):
+    search = searching(tuple(CHANGES), lambda plan: Told(plan, seconds_of), time_limit=1e-9)
+    search.run()
+    assert search.ran_out_of_time
+    assert search.final is not None
+    assert len(search.trials) == 3
+
+
+def test_a_space_of_its_own_is_what_the_model_allows():
+    assert TrainingSpace((), {}, (None,), (None,), False, 1).default(None) == TrainingPlan()

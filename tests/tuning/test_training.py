@@ -1,0 +1,177 @@
+"""`tfperf.tune_training` and `tfperf tune --train`: the answer, the script, the page; bad input writes nothing."""
+
+import json
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+import tfperf
+from tests.fixtures.training import BRIEF, CODE, Told, seconds_of, start_here
+from tfperf.cli import main
+from tfperf.errors import EngineError, ExportError
+from tfperf.measure.results import read_document
+from tfperf.search.training.outcome import TrainingOutcome
+from tfperf.training.plan import TrainingPlan
+from tfperf.tuning import training, training_script
+
+SECONDS = 240
+"""For a process to end, on a machine that does much else."""
+
+DRIVER = f"""
+import sys
+from tfperf.importing import load_tensorflow
+load_tensorflow()
+from tfperf.search.training import strategy
+vars(strategy).update({BRIEF})
+from tfperf.cli import main
+main(["tune", *sys.argv[1:]])
+"""
+"""`tfperf tune` as it is, with short measurements."""
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Trials in this process."""
+    monkeypatch.setattr(training.TrainingProcess, "start", classmethod(lambda _, plan, **limits: start_here(plan)))
+
+
+@pytest.fixture
+def told(monkeypatch, brief_training):
+    """Trials that take as long as they are told to; a function that has their data be batches."""
+
+    def told(takes_arrays=True):
+        def start(_, plan, **limits):
+            return Told(plan, seconds_of, takes_arrays=takes_arrays)
+
+        monkeypatch.setattr(training.TrainingProcess, "start", classmethod(start))
+
+    told()
+    return told
+
+
+@pytest.fixture
+def outcome(told, task):
+    return tfperf.tune_training(*task).outcome
+
+
+def test_the_command_finds_a_plan_and_its_script_trains(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "small.py").write_text(CODE)
+    arguments = ["small.py:build", "--train", "--data", "small.py:data", "--time-limit", "1", "--report", "r.html"]
+    command = [sys.executable, "-c", DRIVER, *arguments]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+    assert told.returncode == 0, told.stderr
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert lines[-1]["ended"] == "time limit"
+    assert lines[-1]["files"] == ["results/tune_training_small.json", "results/train_small.py", "r.html"]
+    found = read_document(tmp_path / "results/tune_training_small.json", TrainingOutcome)
+    assert found.winner == lines[-1]["winner"]
+    assert [line["trial"] for line in lines[:-1]] == [trial.name for trial in found.trials]
+    assert "tune --train: <bdi>small</bdi>" in (tmp_path / "r.html").read_text()
+    script = tmp_path / "results/train_small.py"
+    ran = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+    assert ran.returncode == 0, ran.stderr
+    assert keras.saving.load_model(tmp_path / "trained.keras").name == "small"
+
+
+def test_the_winner_is_applied_to_a_model_of_yours(told, task):
+    tuned = tfperf.tune_training(*task, changes=("fast_optimizer",))
+    model, (x, y) = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)]), _examples()
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = tuned.best.apply(model, x[:32]).fit(model, (x, y), epochs=2, verbose=0)
+    assert history.history["loss"][1] < history.history["loss"][0]
+    assert str(tuned).startswith(tuned.outcome.winner) or "what you have is the best already" in str(tuned)
+
+
+@pytest.mark.usefixtures("told")
+def test_a_model_and_arrays_of_this_program_are_tuned():
+    model, data = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)], name="own"), _examples()
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    tuned = tfperf.tune_training(model, data, changes=(), threads=(), batch_size=64)
+    assert (tuned.outcome.model, tuned.outcome.opened_as) == ("told", "given from Python")
+    assert "model = ...  # yours, compiled" in tuned.best.script()
+
+
+def test_a_data_set_of_batches_is_fed_by_fit_alone(told, task):
+    told(takes_arrays=False)
+    model, data = task
+    tuned = tfperf.tune_training(model, data.replace(":data", ":batches"))
+    assert {trial.plan.loop for trial in tuned.outcome.trials} == {"fit"}
+    assert {trial.plan.batch_size for trial in tuned.outcome.trials} == {None}
+    assert "model.fit(batches, epochs=10)" in tuned.best.script()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        (lambda model, data: (model, data + "x"), EngineError, "expected a function of small"),
+        (lambda model, data: (model.replace("build", "data"), data), EngineError, "to return a keras.Model"),
+        (lambda model, data: ("mlp", data), EngineError, "expected data that the model takes"),
+        (lambda model, data: (model, "nothing.npz"), EngineError, "expected an .npz file with x and y"),
+        (lambda model, data: (model, "nothing"), EngineError, "expected a data set"),
+    ],
+)
+@pytest.mark.usefixtures("here", "brief_training")
+def test_what_cannot_be_trained_is_one_line(task, change, error, words):
+    with pytest.raises((error, ExportError), match=words) as raised:
+        tfperf.tune_training(*change(*task))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["mlp", "--train"], "expected --data with --train"),
+        (["mlp", "--data", "mnist"], "expected --train with --data"),
+        (["mlp", "--train", "--data", "mnist", "--engine", "litert"], "--train does not take --engine"),
+        (["mlp", "--train", "--data", "mnist", "--batch", "0"], "expected --batch to be whole numbers"),
+        (
+            ["mlp", "--train", "--data", "mnist", "--precision", "int8"],
+            "expected --precision to be of float32, bfloat16",
+        ),
+        (["mlp", "--train", "--data", "mnist", "--report", "r.pdf"], "r.pdf"),
+    ],
+)
+def test_bad_arguments_are_one_line_and_write_nothing(arguments, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["tune", *arguments])
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert words in told
+    assert told.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_script_says_each_thing_on_a_line(outcome):
+    plan = TrainingPlan(
+        changes=("mixed_bfloat16", "fuse", "fast_optimizer", "jit_compile"),
+        loop="compiled",
+        threads=2,
+        variables=("huge_pages",),
+        batch_size=64,
+    )
+    text = training_script.script(outcome, plan)
+    compile(text, "script", "exec")
+    for line in (
+        "from tfperf.training import fast_optimizer, fit, fuse, use_mixed_precision",
+        "from small import build",
+        "tf.config.threading.set_intra_op_parallelism_threads(2)",
+        "inputs = keras.tree.map_structure(lambda array: array[:64], x)",
+        "use_mixed_precision(model)",
+        "fuse(model, inputs)",
+        "fast_optimizer(model.optimizer)",
+        "model.jit_compile = True",
+        "fit(model, x, y, batch_size=64, epochs=10)",
+        "Start it with: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python FILE",
+    ):
+        assert line in text.splitlines(), line
+
+
+def _examples():
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((256, 8)).astype("float32")
+    return x, x[:, :3].argmax(axis=1)

@@ -1,0 +1,200 @@
+"""What a step of training waits for: forward, backward, the optimizer, Python, or its input."""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfperf.errors import HardwareError
+from tfperf.explaining.explanation import StepPart, TrainingStep
+from tfperf.exports.servable import Servable
+from tfperf.measure import Progress, compare
+from tfperf.measure.words import format_seconds
+from tfperf.training.examples import is_arrays
+
+__all__ = ["explain_step", "step_words"]
+
+FIT_SECONDS = 0.3
+"""What a call of fit takes at least: it begins with work that an epoch has once."""
+
+FEWEST_STEPS, MOST_STEPS = 4, 500
+"""Steps of a call of fit."""
+
+RANDOM_BYTES = 2**26
+"""Size of the random inputs that lie in memory, unless a batch has more."""
+
+ROUNDS = 12
+
+LARGE = 0.15
+"""Share of a step from which a part is worth a technique."""
+
+ADVICE = {
+    "forward": "mixed precision, where the processor has arithmetic for it, and fuse",
+    "backward, activations": "mixed precision, where the processor has arithmetic for it, and fuse",
+    "backward, weights": "fuse, which computes the gradients of some kernels as convolutions forward",
+    "optimizer": "fast_optimizer, which updates each weight by one operation",
+    "Python": "fit of tfperf.training, or steps_per_execution: many steps for each call of TensorFlow",
+    "input": "the recipe input_pipeline; for examples in memory fit of tfperf.training",
+}
+"""Part -> what makes it shorter: functions are those of `tfperf.training`."""
+
+
+def explain_step(
+    servable: Servable,
+    batch: int,
+    data: Any = None,
+    *,
+    time_limit: float = 20.0,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> TrainingStep:
+    """Take a training step apart, by measuring steps that do more and more of it, in turns.
+
+    The loss is the mean of squares of all outputs, which adds nearly no work. Activations: the gradients of the first
+    layer's weights alone, for which those of all later activations are computed. Python: fit with a batch that lies
+    ready, beside the step alone. Input: fit with the data, beside that.
+
+    Args:
+        servable: of a Keras model; one that is compiled has its own optimizer, else it is Adam.
+        batch: examples of a step.
+        data: (x, y) as arrays, or a `tf.data.Dataset` of batches, whose inputs the model takes; None: random inputs.
+        time_limit: seconds of measuring, unless twelve rounds take longer.
+        on_progress: is told how far the measuring is.
+
+    Raises:
+        HardwareError: it is no Keras model, or has no weights to train.
+    """
+    net = servable.net
+    if net is None or not net.trainable_variables:
+        raise HardwareError(f"expected a Keras model with weights to train; '{servable.name}' is none")
+    steps = _Steps(net, servable)
+    ready = tuple(tf.constant(array) for array in servable.signature.random_inputs(batch))
+    count = _steps_of_fit(lambda: steps.train(*ready))
+    works = {
+        "forward": _repeated(steps.forward, ready, count),
+        "backward, activations": _repeated(steps.activations, ready, count),
+        "backward, weights": _repeated(steps.gradients, ready, count),
+        "optimizer": _repeated(steps.train, ready, count),
+        "Python": _fit(steps, tf.data.Dataset.from_tensors(ready).repeat(count)),
+        "input": _fit(steps, _batches_of(data, servable, batch).repeat().take(count)),
+    }
+    found = compare(works, time_limit=time_limit, min_rounds=ROUNDS, seed=0, on_progress=on_progress)
+    parts, before, width_before = [], 0.0, 0.0
+    for name in works:
+        seconds, low, high = (value / count for value in found[name].interval)
+        width = (high - low) / 2
+        parts.append(
+            StepPart(name=name, seconds=max(0.0, seconds - before), half_width=math.hypot(width, width_before))
+        )
+        before, width_before = max(before, seconds), width
+    return TrainingStep(seconds=before, parts=tuple(parts))
+
+
+def step_words(step: TrainingStep) -> list[str]:
+    """What a step waits for, and what would help: a sentence each."""
+    longest = sorted(step.parts, key=lambda part: -part.seconds)
+    shares = ", ".join(f"{part.name} {step.share(part):.0%}" for part in longest)
+    lines = [f"a step of fit takes {format_seconds(step.seconds)} and waits for: {shares}"]
+    told: set[str] = set()
+    for part in longest:
+        if step.share(part) >= LARGE and part.seconds > part.half_width and ADVICE[part.name] not in told:
+            lines.append(f"{part.name}: {ADVICE[part.name]}")
+            told.add(ADVICE[part.name])
+    return lines
+
+
+class _Steps:
+    """Steps that do more and more of a model's training, each as one function of TensorFlow."""
+
+    def __init__(self, net: keras.Model, servable: Servable) -> None:
+        self.net, self._pack = net, servable.pack
+        kept = getattr(net, "optimizer", None)
+        self.optimizer = (
+            keras.optimizers.deserialize(keras.optimizers.serialize(kept)) if kept else keras.optimizers.Adam()
+        )
+        self.optimizer.learning_rate = 0.0  # the weights stay where they are
+        self.optimizer.build(net.trainable_variables)
+        self.forward = tf.function(self._loss)
+        self.activations = tf.function(lambda *tensors: self._gradients(tensors, net.trainable_variables[:1]))
+        self.gradients = tf.function(lambda *tensors: self._gradients(tensors, net.trainable_variables))
+        self.train = tf.function(self.train_once)
+
+    def train_once(self, *tensors: Any) -> Any:
+        """Do all of a step."""
+        loss, *gradients = self._gradients(tensors, self.net.trainable_variables)
+        self.optimizer.apply(gradients, self.net.trainable_variables)
+        return loss
+
+    def _loss(self, *tensors: Any) -> Any:
+        outputs = keras.tree.flatten(self.net(*self._pack(tensors), training=True))
+        floats = [output for output in outputs if output.dtype.is_floating]
+        return tf.add_n([tf.reduce_mean(tf.square(tf.cast(output, tf.float32))) for output in floats])
+
+    def _gradients(self, tensors: Any, variables: Any) -> list[Any]:
+        values = [variable.value for variable in variables]
+        with tf.GradientTape() as tape:
+            loss = self._loss(*tensors)
+        return [loss, *tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)]
+
+
+class _Fitted(keras.Model):  # type: ignore[misc]
+    """A model whose step of fit is a given one, so that fit adds nothing but what is fit's own."""
+
+    def __init__(self, steps: _Steps) -> None:
+        super().__init__()
+        self._steps = [steps.train_once]  # within a list, past Keras, which tracks what is assigned
+
+    def call(self, inputs: Any) -> Any:
+        """Give the input; nothing calls it."""
+        return inputs
+
+    def train_step(self, data: Any) -> Any:
+        """Train for a step."""
+        return {"loss": self._steps[0](*data)}
+
+
+def _repeated(step: Callable[..., Any], tensors: tuple[Any, ...], times: int) -> Callable[[], Any]:
+    def repeated() -> Any:
+        for _ in range(times):
+            found = step(*tensors)
+        return found
+
+    return repeated
+
+
+def _steps_of_fit(step: Callable[[], Any]) -> int:
+    """Steps for a call of fit, by what one takes after it was traced."""
+    step()
+    began = time.perf_counter()
+    np.asarray(step())
+    seconds = time.perf_counter() - began
+    return min(max(FEWEST_STEPS, math.ceil(FIT_SECONDS / max(seconds, 1e-6))), MOST_STEPS)
+
+
+def _fit(steps: _Steps, batches: Any) -> Callable[[], Any]:
+    model = _Fitted(steps)
+    model.compile(jit_compile=False)
+    return lambda: model.fit(batches, shuffle=False, verbose=0)
+
+
+def _batches_of(data: Any, servable: Servable, batch: int) -> Any:
+    """The inputs of data, in batches of flat tuples of tensors; examples in memory are shuffled, as fit does."""
+    if data is not None and not is_arrays(data):
+        batches = data.map(lambda x, *_: tuple(keras.tree.flatten(x)))
+        rows = int(next(iter(batches))[0].shape[0])
+        if rows != batch:
+            raise ValueError(f"expected batches of {batch}, as is asked for. Received: data in batches of {rows}")
+        return batches
+    if data is None:
+        rows = batch * max(1, min(MOST_STEPS, RANDOM_BYTES // _bytes_of(servable, batch)))
+        arrays = tuple(servable.signature.random_inputs(rows))
+    else:
+        arrays = tuple(keras.tree.flatten(data[0]))
+    return tf.data.Dataset.from_tensor_slices(arrays).shuffle(len(arrays[0])).batch(batch, drop_remainder=True)
+
+
+def _bytes_of(servable: Servable, batch: int) -> int:
+    return sum(int(array.nbytes) for array in servable.signature.random_inputs(batch))

@@ -1,0 +1,58 @@
+"""A built model in half precision, as if it had been built under such a policy."""
+
+from typing import Any
+
+import keras
+
+__all__ = ["use_mixed_precision"]
+
+PASSED = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Reshape, keras.layers.Flatten)
+"""Layers without weights: where one of these gives an output, the layer before it is exact too."""
+
+
+def use_mixed_precision(model: keras.Model, policy: str = "mixed_bfloat16") -> keras.Model:
+    """Have the layers of a built model compute in half precision, in place; their weights stay in float32.
+
+    A layer that has another policy than float32 keeps it. The layers that give the model's outputs stay in float32,
+    as the logits of a loss must: those of a functional or sequential model are found, a subclassed model does not say
+    which they are, and its loss gets half-precision outputs, which Keras casts to float32. The model is saved with
+    these policies, and plain Keras loads it.
+
+    Args:
+        model: built; compiled or not.
+        policy: "mixed_bfloat16" or "mixed_float16". The latter needs a `keras.optimizers.LossScaleOptimizer`.
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: another policy, or the model is not built.
+    """
+    wanted = keras.dtype_policies.get(policy)
+    if wanted.variable_dtype != "float32" or wanted.compute_dtype not in ("bfloat16", "float16"):
+        raise ValueError(f"expected mixed_bfloat16 or mixed_float16. Received: {policy}")
+    if not model.built:
+        raise ValueError(f"expected a built model; call '{model.name}' on a batch first")
+    exact = {id(layer) for layer in _output_layers(model)}
+    for layer in model._flatten_layers():
+        if layer.dtype_policy.name == "float32" and id(layer) not in exact:
+            layer.dtype_policy = wanted
+    for name in ("train_function", "test_function", "predict_function"):
+        setattr(model, name, None)  # traced with the types as they were
+    return model
+
+
+def _output_layers(model: Any) -> list[Any]:
+    """The layers that give a model's outputs, as far as it says."""
+    found = []
+    outputs = getattr(model, "outputs", None) or []
+    waiting = [tensor for tensor in keras.tree.flatten(outputs) if hasattr(tensor, "_keras_history")]
+    while waiting:
+        operation, node, _ = waiting.pop()._keras_history
+        if isinstance(operation, keras.Model):
+            found += _output_layers(operation)
+        elif isinstance(operation, keras.Layer):
+            found.append(operation)
+        if isinstance(operation, PASSED):
+            waiting += operation._inbound_nodes[node].input_tensors
+    return found

@@ -1,0 +1,102 @@
+"""A training plan on its host, which is a process of its own."""
+
+from typing import Any, NamedTuple, Self
+
+from tfperf.training.plan import TrainingPlan
+from tfperf.trials.host import Child
+from tfperf.trials.process import PlanCall
+from tfperf.trials.training.courses import Course
+from tfperf.trials.trial import TrialError
+
+__all__ = ["Opened", "TrainingProcess"]
+
+MODULE = "tfperf.trials.training.worker"
+
+
+class Opened(NamedTuple):
+    """What a process says when the plan is made real."""
+
+    proof: dict[str, str]
+    why_not: dict[str, str]
+    """Changes that cannot be made with this model, and why."""
+    is_arrays: bool
+    batch_size: int
+    steps_per_epoch: int
+    parameters: int
+    name: str
+    compiled: str
+    """The line that compiles the model; empty: it comes compiled."""
+    load_seconds: float
+
+
+class TrainingProcess:
+    """Trains by one plan on a host that ends with this object's `with` block, whatever happens in either."""
+
+    def __init__(self, plan: TrainingPlan, host: Any) -> None:
+        """Take a host; nothing is opened there yet."""
+        self.plan, self.host = plan, host
+
+    @classmethod
+    def start(cls, plan: TrainingPlan, *, deadline: float, memory_limit: int | None) -> Self:
+        """Start a process with the plan's variables of the environment.
+
+        Args:
+            deadline: seconds for each answer.
+            memory_limit: bytes that it may use; None: no limit.
+        """
+        limits: dict[str, Any] = {"deadline": deadline, "memory_limit": memory_limit}
+        return cls(plan, Child(module=MODULE, environment=plan.environment, **limits))
+
+    def open(self, model: str, data: str) -> Opened:
+        """Build the model there and change it as the plan says; see `TrainingWorker.open`."""
+        return Opened(**self.ask("open", plan=self.plan.model_dump_json(), model=model, data=data))
+
+    def check_order(self) -> None:
+        """Check that the loop trains on each example once an epoch, in another order each time."""
+        self.ask("order")
+
+    def course(self, seed: int, segments: int, steps: int) -> Course:
+        """Train the first steps anew with a seed; see `TrainingWorker.course`."""
+        told = self.ask("course", seed=seed, segments=segments, steps=steps)
+        return Course(losses=tuple(told["losses"]), moved=told["moved"], statistics=told["statistics"])
+
+    def prepare(self, examples: int) -> int:
+        """Get about so many examples ready to be trained on in a call of `work`; how many there are."""
+        return int(self.ask("prepare", examples=examples))
+
+    def work(self) -> PlanCall:
+        """The call that trains on what was prepared, to be measured."""
+        return PlanCall(self)
+
+    def step(self) -> None:
+        """Train for a batch, so that the threads are where they stay."""
+        self.ask("step")
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """The answer to a request.
+
+        Raises:
+            TrialError: the plan cannot be made real, or the process died or did not answer; names the plan.
+        """
+        try:
+            return self.host.ask(name, **arguments)
+        except TrialError as error:
+            words = str(error)
+            raise TrialError(error.status, words if str(self.plan) in words else f"{self.plan}: {words}") from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return bool(self.host.alive)
+
+    def close(self) -> None:
+        """End the process and all that it started."""
+        self.host.close()
+
+    def __enter__(self) -> Self:
+        """Close at the end of the `with` block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()

@@ -1,0 +1,221 @@
+"""`tfperf.tune_training`: which plan trains a model fastest on this machine, and learns the same."""
+
+import contextlib
+import hashlib
+import importlib.util
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import keras
+import numpy as np
+from pydantic import ValidationError
+
+from tfperf.data import NAMES as DATA_NAMES
+from tfperf.errors import EngineError, SearchError
+from tfperf.files import scratch_folder
+from tfperf.measure import Doubt, Environment, Progress
+from tfperf.measure.memory import usable_memory
+from tfperf.nets import NAMES
+from tfperf.search.journal import Journal, journal_folder
+from tfperf.search.question import MEMORY_SHARE, TRIAL_SECONDS
+from tfperf.search.training.outcome import FROM_PYTHON, TrainingOutcome
+from tfperf.search.training.searching import Listener, TrainingQuestion, TrainingSearch
+from tfperf.system import usable_cores
+from tfperf.training.plan import CHANGES, TrainingPlan
+from tfperf.trials.side_by_side import printable
+from tfperf.trials.training.process import TrainingProcess
+from tfperf.trials.training.trial import TrainingTrial
+from tfperf.trials.trial import TrialError
+from tfperf.tuning.tuned_training import TunedTraining
+
+__all__ = ["tune_training"]
+
+NOT_CONFIRMED = Doubt(
+    name="not_confirmed",
+    words="the search was stopped, and the best so far did not take turns with the others",
+    advice="run the same command again: it continues where it stopped",
+)
+
+
+def tune_training(
+    model: str | keras.Model,
+    data: Any,
+    *,
+    batch_size: int | Sequence[int] | None = None,
+    changes: Sequence[str] | None = None,
+    threads: Sequence[int] | None = None,
+    memory_limit: int | None = None,
+    trial_seconds: float = TRIAL_SECONDS,
+    time_limit: float | None = None,
+    fresh: bool = False,
+    listener: Listener | None = None,
+) -> TunedTraining:
+    """Search for the plan that trains a model fastest on this machine, and learns as it does in float32.
+
+    Every plan runs in a process of its own. Before it is timed it trains the first steps, with the weights and
+    examples that the model has in float32 too, and its loss must stay in the band of several seeds of float32. What is
+    finished is kept on disk: after a kill or Ctrl-C the same call goes on where it was. Ctrl-C gives the best so far.
+
+    Args:
+        model: a compiled `keras.Model`, or what the command line takes: "resnet18", "my_file.py:build", "net.keras".
+            One that is not compiled gets Adam and, for whole-number labels, the cross-entropy.
+        data: (x, y) or (x, y, sample weights) as arrays of (examples, ...), or what the command line takes:
+            "fashion_mnist", "my_file.py:data", "examples.npz". A function may return a `tf.data.Dataset` of batches.
+        batch_size: of arrays; of several the fastest is found. None: Keras's 32, or that of the data set.
+        changes: names of `tfperf.training.plan.CHANGES` that may be made; None: all.
+        threads: thread counts to try beside TensorFlow's own choice; None: 1, 2, 4, ... below the number of cores.
+        memory_limit: the memory that a trial may use, beyond which it is ended, in bytes; None: 80 % of the machine's.
+        trial_seconds: the most seconds for each step of a trial; then it is ended.
+        time_limit: seconds of searching; then the best plans so far are measured in turns. None: to the end.
+        fresh: forget what an earlier search that was stopped has found.
+        listener: is told how far the search is.
+
+    Raises:
+        ExportError: there is no such model, or there are no such data.
+        EngineError: the model does not train as it is.
+        SearchError: another process tunes the same model now.
+        ValueError: the question makes no sense.
+        OSError: the cache cannot be written.
+    """
+    with contextlib.ExitStack() as stack:
+        scratch = stack.enter_context(scratch_folder("tfperf-tune-"))
+        opened_as, data_words = _words(model, FROM_PYTHON), _words(data, FROM_PYTHON)
+        model, data = _stored_model(model, scratch), _stored_data(data, scratch)
+        question = _asked(
+            changes=tuple(CHANGES if changes is None else changes),
+            batch_sizes=_batch_sizes(batch_size),
+            threads=tuple(_below(usable_cores()) if threads is None else threads),
+            trial_seconds=trial_seconds,
+            memory_limit=memory_limit or int(MEMORY_SHARE * usable_memory()),
+            time_limit=time_limit,
+        )
+        environment = Environment.here()
+        fingerprints = [opened_as, data_words, _digest(model), _digest(data)]
+        journal = Journal(journal_folder(fingerprints, question, environment), TrainingTrial)
+        stack.enter_context(journal.held())
+        if fresh:
+            journal.discard()
+
+        def start(plan: TrainingPlan) -> TrainingProcess:
+            return TrainingProcess.start(plan, deadline=question.trial_seconds, memory_limit=question.memory_limit)
+
+        search = TrainingSearch(question, model, data, start, journal, listener or _Quiet(), stack)
+        began = time.monotonic()
+        ended: Literal["finished", "time limit", "interrupted"] = "finished"
+        try:
+            search.run()
+        except TrialError as error:  # of the reference: whatever else fails is a trial that did not run
+            raise EngineError(str(error)) from error
+        except KeyboardInterrupt:
+            ended = "interrupted"
+            if not search.references:
+                raise SearchError("interrupted before the model had been trained once; nothing is known yet") from None
+        if search.ran_out_of_time and ended == "finished":
+            ended = "time limit"
+        winner, equals = search.winner()
+        outcome = TrainingOutcome(
+            model=search.first_reference.name,
+            opened_as=printable(opened_as),
+            data=printable(data_words),
+            compiled=search.first_reference.compiled,
+            takes_arrays=search.first_reference.takes_arrays,
+            batch_size=search.first_reference.batch_size,
+            steps=search.first_reference.steps,
+            environment=environment,
+            seconds=time.monotonic() - began,
+            ended=ended,
+            references=search.references,
+            trials=tuple(search.trials.values()),
+            final=search.final,
+            winner=winner,
+            equals=equals,
+            default=search.default,
+            doubts=(NOT_CONFIRMED,) if ended == "interrupted" else (),
+        )
+        return TunedTraining(outcome, journal)
+
+
+def _asked(**fields: Any) -> TrainingQuestion:
+    unknown = [name for name in fields["changes"] if name not in CHANGES]
+    if unknown:
+        raise ValueError(f"expected changes of {', '.join(CHANGES)}. Received: {unknown[0]}")
+    try:
+        return TrainingQuestion(**fields)
+    except ValidationError as error:
+        (first, *_) = error.errors()
+        raise ValueError(": ".join([*map(str, first["loc"]), first["msg"]])) from error
+
+
+def _batch_sizes(given: int | Sequence[int] | None) -> tuple[int, ...]:
+    if given is None:
+        return ()
+    sizes = (given,) if isinstance(given, int) else tuple(sorted(set(given)))
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"expected batch sizes from 1. Received: {given}")
+    return sizes
+
+
+def _below(cores: int) -> list[int]:
+    return [2**power for power in range(cores.bit_length()) if 2**power < cores]
+
+
+def _words(given: Any, otherwise: str) -> str:
+    return given if isinstance(given, str) else otherwise
+
+
+def _stored_model(model: Any, scratch: Path) -> str:
+    if isinstance(model, str):
+        return model
+    if not isinstance(model, keras.Model):
+        raise ValueError(f"expected a keras.Model, or what names one. Received: {type(model).__name__}")
+    file = scratch / "model.keras"
+    try:
+        model.save(file)
+    except Exception as error:  # whatever the user's own classes raise
+        raise ValueError(
+            f"expected a model that Keras can save; put it into a function, file.py:build: {error}"
+        ) from error
+    return str(file)
+
+
+def _stored_data(data: Any, scratch: Path) -> str:
+    if isinstance(data, str):
+        return data
+    if not isinstance(data, tuple) or len(data) not in (2, 3):
+        raise ValueError(
+            f"expected (x, y) or (x, y, sample weights) as arrays, or what names them. Received: {type(data).__name__}"
+        )
+    file = scratch / "examples.npz"
+    arrays = dict(zip(("x", "y", "sample_weight"), (np.asarray(one) for one in data), strict=False))
+    if any(array.dtype == object for array in arrays.values()):
+        raise ValueError("expected one array each for x and y; put structures of several into a function, file.py:data")
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    return str(file)
+
+
+def _digest(source: str) -> str:
+    """The content of the file that a model or data come from; a name alone where they come with tfperf."""
+    if source in (*NAMES, *DATA_NAMES):
+        return source
+    place = source.rpartition(":")[0] or source
+    file = Path(place)
+    if not file.is_file():
+        with contextlib.suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(place)
+            file = Path(spec.origin) if spec and spec.origin else file
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else source
+
+
+class _Quiet:
+    """A listener that says nothing."""
+
+    def phase(self, words: str) -> None:
+        pass
+
+    def looked(self, trial: TrainingTrial, best: TrainingTrial | None) -> None:
+        pass
+
+    def measuring(self, progress: Progress) -> None:
+        pass
