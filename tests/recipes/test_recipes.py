@@ -162,6 +162,46 @@ def test_operator_fusion_moves_an_eighth_and_looks_at_a_net(quick_run):
     assert facts["kernels of XLA"] < facts["kernels TensorFlow runs"]
 
 
+def test_train_fast_keeps_what_is_faster_and_shares_the_gain_out(quick_run):
+    _, folder = quick_run("train_fast")
+    result = read_result(folder / "results" / "train_fast.json")
+    half = result.environment.accelerators or result.environment.instructions_for("bfloat16")
+    assert len(result.agreements) == len(result.comparisons) == 4 + bool(half)
+    shares = [value for name, value in result.facts.items() if name.startswith("share of the gain: ")]
+    assert not shares or sum(shares) == pytest.approx(1)
+    for comparison in result.comparisons:
+        (ratio,) = comparison.ratios
+        assert (f"share of the gain: {ratio.candidate}" in result.facts) == (ratio.low > 1 and ratio.estimate > 1.01)
+        assert any(ratio.candidate in sentence for sentence in result.meaning)
+
+
+def test_optimizer_step_counts_the_operations_of_an_update(quick_run):
+    _, folder = quick_run("optimizer_step")
+    result = read_result(folder / "results" / "optimizer_step.json")
+    assert [agreement.tolerance for agreement in result.agreements] == [1e-6]
+    for name in ("small, of many variables", "large, of few variables"):
+        facts = [
+            result.facts[f"operations a variable, Adam {way}: {name}"]
+            for way in ("as Keras has it", "in one operation")
+        ]
+        assert facts[0] > 15 > facts[1]
+    shares = [
+        result.facts[f"share of a step, {way}: small, of many variables"]
+        for way in ("Adam as Keras has it", "outside the graph")
+    ]
+    assert 0 < shares[0] < shares[1] < 1
+
+
+def test_steps_per_execution_fits_a_line_and_counts_when_training_stops(quick_run):
+    _, folder = quick_run("steps_per_execution")
+    result = read_result(folder / "results" / "steps_per_execution.json")
+    assert len(result.agreements) == 4  # of 4, 16 and 64 steps a call and of the loop, with one step a call
+    stopped = "steps until training stops that should stop after one: fit, "
+    assert [value for name, value in result.facts.items() if name.startswith(stopped)] == [1, 4, 16, 64]
+    assert result.facts["seconds of a call"] > 0
+    assert any(sentence.startswith("From ") for sentence in result.meaning)
+
+
 def test_async_dispatch_fits_its_model_and_fills_memory(quick_run):
     _, folder = quick_run("async_dispatch")
     result = read_result(folder / "results" / "async_dispatch.json")

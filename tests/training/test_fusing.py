@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfperf.exports import export, verify
 from tfperf.training import fast_optimizer, fuse, unfuse
 from tfperf.training.saved_form import form_name, plain_class
 
@@ -135,6 +136,87 @@ def test_all_of_it_under_a_strategy():
             compiled(model, optimizer)
         losses.append(model.fit(IMAGES, CLASSES, batch_size=8, epochs=4, shuffle=False, verbose=0).history["loss"])
     assert losses[1] == pytest.approx(losses[0], abs=1e-3)
+
+
+def without_bias():
+    """No bias before a batch normalization: its gradient is rounding alone, which Adam scales up."""
+    inputs = keras.Input((8, 8, 3))
+    hidden = keras.layers.Conv2D(8, 3, padding="same", use_bias=False)(inputs)
+    hidden = keras.layers.ReLU()(keras.layers.BatchNormalization()(hidden))
+    hidden = keras.layers.Conv2D(8, 3, 2, activation="relu")(hidden)
+    return keras.Model(inputs, keras.layers.Dense(4)(keras.layers.GlobalAveragePooling2D()(hidden)))
+
+
+MIRRORED_OPTIMIZERS = {
+    "adam": lambda: keras.optimizers.Adam(0.01),
+    "momentum": lambda: keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True),
+}
+
+
+def train_mirrored(optimizer, changed):
+    """The losses, all weights and the second replica's trainable ones, of training on two replicas."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        model, optimizer = without_bias(), MIRRORED_OPTIMIZERS[optimizer]()
+        if changed:
+            fuse(model, batch_size=4, measure=False)
+            fast_optimizer(optimizer)
+        compiled(model, optimizer)
+    losses = model.fit(IMAGES, CLASSES, batch_size=8, epochs=4, shuffle=False, verbose=0).history["loss"]
+    replicas = [strategy.experimental_local_results(variable.value) for variable in model.trainable_variables]
+    return losses, model.get_weights(), [second.numpy() for _, second in replicas]
+
+
+@pytest.mark.parametrize("optimizer", MIRRORED_OPTIMIZERS)
+def test_all_of_it_on_two_replicas(optimizer, two_devices):
+    plain_losses, plain, _ = two_devices(train_mirrored, optimizer, False)
+    losses, weights, second = two_devices(train_mirrored, optimizer, True)
+    assert losses == pytest.approx(plain_losses, abs=1e-4)
+    for one, other in zip(weights, plain, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-3)
+    trainable = {one.tobytes() for one in weights}
+    assert {one.tobytes() for one in second} <= trainable  # the replicas are equal to the bit
+
+
+@pytest.mark.parametrize("unfused", [False, True])
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [*((name, "float32") for name in MODELS), ("functional", "mixed_bfloat16"), ("subclassed", "mixed_bfloat16")],
+)  # a net within a net casts to its input in bfloat16, exported or not
+def test_what_is_exported_computes_as_the_model(name, policy, unfused, tmp_path):
+    """An export is in float32 whatever the policy: what is right is said by a plain model with these weights."""
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = compiled(made(name), "sgd")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    fuse(model, IMAGES, measure=False)
+    train(model, 3)
+    if unfused:
+        unfuse(model)
+    plain = made(name)
+    plain.set_weights(model.get_weights())
+    folder = export(model, tmp_path, name="net", example=None if name != "subclassed" else IMAGES)
+    assert verify(folder).manifest.name == "net"
+    loaded = tf.saved_model.load(str(folder))
+    (outputs,) = loaded.signatures["serving_default"](tf.constant(IMAGES)).values()
+    np.testing.assert_allclose(outputs, plain(IMAGES), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
+@pytest.mark.parametrize("unfused", [False, True])
+@pytest.mark.parametrize("name", MODELS)
+def test_keras_s_own_export_computes_as_the_model(name, unfused, tmp_path):
+    model = compiled(made(name), "sgd")
+    fuse(model, IMAGES, measure=False)
+    train(model, 3)
+    if unfused:
+        unfuse(model)
+    model.export(tmp_path / "saved", verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))  # held here: it owns the variables of its functions
+    for batch in (1, 16):
+        np.testing.assert_allclose(loaded.serve(IMAGES[:batch]), model(IMAGES[:batch]), atol=1e-6)
 
 
 def test_a_model_that_declares_no_shapes_asks_for_inputs():

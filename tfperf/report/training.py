@@ -52,7 +52,7 @@ def answer(outcome: TrainingOutcome) -> str:
     standing = [cut[outcome.ended], "" if outcome.final else "not measured in turns"]
     if best.name == default:
         standing.append("what you have is the best already")
-    words = [f"{best.name}: {_rate(best)} examples/s"]
+    words = [f"{best.name}: {_rate(outcome, best)} examples/s"]
     if default is not None and best.name != default:
         ratio = outcome.ratio(default)
         if ratio is None:
@@ -98,15 +98,16 @@ def _row(outcome: TrainingOutcome, trial: TrainingTrial) -> tuple[str, ...]:
     role = "the winner" if trial.name == outcome.winner else "what you have" if trial.name == outcome.default else ""
     return (
         trial.name,
-        f"{1 / _seconds(outcome, trial):.4g}",
+        _rate(outcome, trial),
         format_ratio(ratio.interval) if ratio else "",
         "" if loss is None else f"{loss:.3f}",
         role,
     )
 
 
-def _rate(trial: TrainingTrial) -> str:
-    return f"{trial.examples_per_second:,.0f}" if trial.examples_per_second >= 100 else f"{1 / trial.seconds:.3g}"
+def _rate(outcome: TrainingOutcome, trial: TrainingTrial) -> str:
+    rate = 1 / _seconds(outcome, trial)
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
 def _doubts(outcome: TrainingOutcome) -> list[tuple[str, Doubt]]:
@@ -174,7 +175,7 @@ def _figures(outcome: TrainingOutcome) -> list[tuple[str, str]]:
     ratio = outcome.ratio(outcome.default) if outcome.default else None
     if ratio:
         figures.append((f"of {ratio.baseline}", f"{plain_ratio(ratio.estimate)}x"))
-    return [*figures, ("examples a second", _rate(best))]
+    return [*figures, ("examples a second", _rate(outcome, best))]
 
 
 def _plots(outcome: TrainingOutcome) -> list[Plot]:

@@ -1,5 +1,6 @@
 """The winner as a script that needs only Keras and `tfperf.training`."""
 
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def script(outcome: TrainingOutcome, plan: TrainingPlan) -> str:
 def _docstring(outcome: TrainingOutcome, plan: TrainingPlan) -> str:
     variables = " ".join(f"{name}={value}" for name, value in plan.environment.items())
     start = f"\n\nStart it with: {variables} python FILE" if variables else ""
-    words = f"{answer(outcome)}.{start}".replace("\\", "\\\\").replace('"', "'")
+    answered = textwrap.fill(f"{answer(outcome)}.", 100, break_long_words=False)
+    words = f"{answered}{start}".replace("\\", "\\\\").replace('"', "'")
     return f'"""Train {outcome.model} as `tfperf tune --train` found fastest.\n\n{words}\n"""\n'
 
 
