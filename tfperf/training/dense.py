@@ -35,7 +35,7 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
             (batch, ..., units), in the compute type.
         """
         plain = getattr(self, "quantization_mode", None) or getattr(self, "lora_enabled", False)
-        if plain or not isinstance(inputs, tf.Tensor) or not self.suits(tuple(inputs.shape)):
+        if plain or not tf.is_tensor(inputs) or not self.suits(tuple(inputs.shape)):
             return super().call(inputs, training=training)
         rows = super().call(tf.reshape(inputs, [-1, inputs.shape[-1]]), training=training)
         return tf.reshape(rows, [-1, *inputs.shape[1:-1], self.units])

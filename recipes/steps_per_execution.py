@@ -1,0 +1,148 @@
+"""What does Keras's fit cost per step, and what does steps_per_execution save?
+
+Source: 003, Overhead
+Claim: a framework takes time to schedule work, but CPU and GPU work side by side: where the GPU has enough to do, the
+    overhead is no bottleneck. The source names no figure.
+Expect: the time of a step of a small net, for 1 to 64 steps a call; a line in 1/k through it, and where its gain ends;
+    beside it a compiled loop without `fit`; and what a callback sees of all that.
+Holds not: for nets whose step takes long: a call costs them the same, and so a small share.
+Needs: TensorFlow; no GPU, no data.
+Time: about 60 s on 2 cores; with --quick about 20 s.
+Shows: many_steps_a_call, epoch_in_one_call, StopBelow
+Try: --batch 512: a step takes longer and the call does not, so 64 steps a call gain less.
+"""
+
+import math
+from functools import partial
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfperf import Comparison, Recipe, get_net
+
+
+def many_steps_a_call(net, steps):
+    """Have `fit` call TensorFlow once for so many steps, and Python's callbacks in between no more often."""
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    net.compile("adam", loss, steps_per_execution=steps)  # the last call of an epoch takes the steps that are left
+
+
+def epoch_in_one_call(net, inputs, labels, batch):
+    """Leave `fit` and its iterator: a compiled loop gathers each batch of a shuffled epoch, and trains."""
+    inputs, labels = tf.constant(inputs), tf.constant(labels)  # in memory, as a whole
+    net.optimizer.build(net.trainable_variables)  # a loop must not make variables
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.int32)])
+    def epoch(order):  # (examples,): their numbers, shuffled
+        def step(begin):
+            rows = order[begin : begin + batch]  # fewer in the last batch
+            net.train_step((tf.gather(inputs, rows), tf.gather(labels, rows)))
+            return [begin + batch]
+
+        tf.while_loop(lambda begin: begin < tf.size(order), step, [0], parallel_iterations=1)
+        return net.get_metrics_result()
+
+    return epoch
+
+
+class StopBelow(keras.callbacks.Callback):
+    """Stop once the loss is small: `fit` asks after each call only, so with k steps a call up to k - 1 too late."""
+
+    def __init__(self, loss):
+        super().__init__()
+        self.loss, self.asked = loss, []
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Look at the mean loss of the epoch so far."""
+        self.asked.append(batch)  # the last step of the call, counted from 0
+        self.model.stop_training = logs["loss"] < self.loss
+
+
+CALLS, EPOCH = (1, 4, 16, 64), 128  # steps of a call; of an epoch
+LOOP, ONCE = "a loop, without fit", "fit of one step"
+ENOUGH = 0.05  # share of a step: where a call costs less than that, more steps a call gain nothing to speak of
+
+
+def main(recipe: Recipe) -> None:
+    """Train the perceptron for an epoch, with ever more steps a call, and beside it in one loop."""
+    flags = recipe.flags
+    inputs = tf.random.stateless_normal([EPOCH * flags.batch, 512], [flags.seed, 0])
+    labels = tf.cast(inputs[:, 0] > 0, tf.int64)
+    fits, looped = {steps: build(flags.seed, steps) for steps in CALLS}, build(flags.seed, 1)
+    epoch = epoch_in_one_call(looped, inputs, labels, flags.batch)
+    check(recipe, fits, looped, epoch, inputs, labels)
+    ways = {words(steps): partial(net.fit, inputs, labels, flags.batch, verbose=0) for steps, net in fits.items()}
+    ways[ONCE] = partial(fits[1].fit, inputs[: flags.batch], labels[: flags.batch], verbose=0)
+    ways[LOOP] = lambda: epoch(tf.random.shuffle(tf.range(len(inputs))))
+    comparison = recipe.compare(ways, tolerance=None, what=f"an epoch of {EPOCH} steps")
+    recipe.plot(draw, *explain(recipe, comparison))
+
+
+def build(seed: int, steps: int) -> keras.Model:
+    """Build the perceptron of 512, 256, 128 and 2 units, with the same weights each time."""
+    net = get_net("mlp", seed=seed)
+    many_steps_a_call(net, steps)
+    return net
+
+
+def words(steps: int) -> str:
+    """Name a candidate."""
+    return f"fit, {steps} step{'s' * (steps > 1)} a call"
+
+
+def check(recipe: Recipe, fits: dict, looped: keras.Model, epoch, inputs, labels) -> None:
+    """Train ten batches and a smaller one in each way and compare the weights; see when a callback stops training."""
+    batch, stopped = recipe.flags.batch, {}
+    few = 10 * batch + math.ceil(batch / 2)
+    for net in fits.values():
+        net.fit(inputs[:few], labels[:few], batch, shuffle=False, verbose=0)
+    epoch(tf.range(few))
+    for name, net in ({words(steps): net for steps, net in fits.items() if steps > 1} | {LOOP: looped}).items():
+        recipe.agrees(f"{name}: weights after 11 steps", net.get_weights(), fits[1].get_weights(), 1e-4)
+    for steps, net in fits.items():
+        net.fit(inputs, labels, batch, verbose=0, callbacks=[StopBelow(math.inf)])
+        stopped[steps] = int(net.optimizer.iterations) - math.ceil(few / batch)
+        recipe.fact(f"steps until training stops that should stop after one: {words(steps)}", stopped[steps])
+    asked, after = (", ".join(map(str, numbers)) for numbers in (stopped, stopped.values()))
+    recipe.finds(f"A callback that would stop after one step stops after {after}, with {asked} steps a call.")
+
+
+def explain(recipe: Recipe, comparison: Comparison) -> tuple:
+    """Fit the time of a step by a + b / k; gives k -> seconds, a, b, and the seconds of a step of the loop."""
+    once = comparison[ONCE].median
+    seconds = {steps: (comparison[words(steps)].median - once) / (EPOCH - 1) for steps in CALLS}
+    share, left = np.polyfit([1 / steps for steps in CALLS], list(seconds.values()), 1)
+    share, loop = max(0.0, share), comparison[LOOP].median / EPOCH
+    rows = [(words(k), f"{value * 1e6:.0f}", f"{(left + share / k) * 1e6:.0f}") for k, value in seconds.items()]
+    recipe.table(("us a step", "measured", "a + b/k"), [*rows, (LOOP, f"{loop * 1e6:.0f}", "")])
+    facts = {"step that stay": left, "call": share, "step of the loop": loop, "fit of one step": once}
+    for name, value in facts.items():
+        recipe.fact(f"seconds of a {name}", float(value))
+    recipe.finds(f"fit takes {once * 1e3:.0f} ms for what it does once, and {seconds[1] * 1e6:.0f} us a step.")
+    recipe.finds(f"A call costs {share * 1e6:.0f} us, which k steps share; {left * 1e6:.0f} us of a step stay.")
+    enough = max(1, math.ceil(share / (ENOUGH * left)))
+    recipe.finds(
+        f"From k = {enough} on a call is less than {ENOUGH:.0%} of a step for each of its steps: the gain ends."
+    )
+    ratio = comparison.ratio(words(1), words(64))
+    recipe.finds(f"An epoch with 64 steps a call is {ratio.estimate:.2f} times as fast as with one: {ratio.verdict}.")
+    beside = comparison.ratio(words(64), LOOP).estimate
+    recipe.finds(f"The loop is {beside:.2f} times as fast as that, {loop * 1e6:.0f} us a step: it has no iterator.")
+    recipe.corrects("on a CPU nothing hides the overhead: a call returns when its steps are done; then Python runs.")
+    return seconds, left, share, loop
+
+
+def draw(figure, seconds: dict, left: float, share: float, loop: float) -> None:
+    """Draw the time of a step by the steps of a call, the line that fits it, and the loop."""
+    axes, calls = figure.subplots(), np.geomspace(1, max(seconds))
+    axes.semilogx(list(seconds), [value * 1e6 for value in seconds.values()], "o", base=2, label="measured")
+    axes.semilogx(calls, (left + share / calls) * 1e6, "--", base=2, label="a + b/k")
+    axes.axhline(loop * 1e6, color="tab:green", label=LOOP)
+    axes.set(xlabel="k, steps a call", ylabel="us a step", title="fit of get_net('mlp')", ylim=(0, None))
+    axes.set_xticks(list(seconds), map(str, seconds))
+    axes.legend()
+
+
+if __name__ == "__main__":
+    Recipe(__file__, batch=32).run(main)
