@@ -122,13 +122,13 @@ def explain(recipe: Recipe, comparison: Comparison) -> tuple:
     recipe.finds(f"fit takes {once * 1e3:.0f} ms for what it does once, and {seconds[1] * 1e6:.0f} us a step.")
     recipe.finds(f"A call costs {share * 1e6:.0f} us, which k steps share; {left * 1e6:.0f} us of a step stay.")
     enough = max(1, math.ceil(share / (ENOUGH * left)))
-    recipe.finds(
-        f"From k = {enough} on a call is less than {ENOUGH:.0%} of a step for each of its steps: the gain ends."
-    )
+    recipe.finds(f"With k = {enough} the calls are {ENOUGH:.0%} of what the steps take: there the gain ends.")
     ratio = comparison.ratio(words(1), words(64))
     recipe.finds(f"An epoch with 64 steps a call is {ratio.estimate:.2f} times as fast as with one: {ratio.verdict}.")
     beside = comparison.ratio(words(64), LOOP).estimate
-    recipe.finds(f"The loop is {beside:.2f} times as fast as that, {loop * 1e6:.0f} us a step: it has no iterator.")
+    recipe.finds(
+        f"An epoch of the loop is {beside:.2f} times as fast as that, {loop * 1e6:.0f} us a step: it has no iterator."
+    )
     recipe.corrects("on a CPU nothing hides the overhead: a call returns when its steps are done; then Python runs.")
     return seconds, left, share, loop
 

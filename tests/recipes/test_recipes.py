@@ -199,7 +199,7 @@ def test_steps_per_execution_fits_a_line_and_counts_when_training_stops(quick_ru
     stopped = "steps until training stops that should stop after one: fit, "
     assert [value for name, value in result.facts.items() if name.startswith(stopped)] == [1, 4, 16, 64]
     assert result.facts["seconds of a call"] >= 0
-    assert any(sentence.startswith("From k = ") for sentence in result.meaning)
+    assert any(sentence.startswith("With k = ") for sentence in result.meaning)
 
 
 def test_async_dispatch_fits_its_model_and_fills_memory(quick_run):
