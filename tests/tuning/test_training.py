@@ -121,6 +121,20 @@ def test_what_cannot_be_trained_is_one_line(task, change, error, words):
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.usefixtures("told")
+def test_a_model_of_this_program_is_the_same_when_it_is_asked_again(tmp_path):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    digests = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        digests.append(training._digest(training._stored_model(model, tmp_path / name)))
+    assert digests[0] == digests[1]
+    model.set_weights([weight + 1 for weight in model.get_weights()])
+    (tmp_path / "c").mkdir()
+    assert training._digest(training._stored_model(model, tmp_path / "c")) != digests[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

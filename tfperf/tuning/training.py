@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import importlib.util
 import time
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -199,6 +200,10 @@ def _digest(source: str) -> str:
     """The content of the file that a model or data come from; a name alone where they come with tfperf."""
     if source in (*NAMES, *DATA_NAMES):
         return source
+    if source.endswith(".keras") and zipfile.is_zipfile(source):
+        with zipfile.ZipFile(source) as archive:  # without the date, which Keras writes too
+            parts = [archive.read(name) for name in sorted(archive.namelist()) if name != "metadata.json"]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
     place = source.rpartition(":")[0] or source
     file = Path(place)
     if not file.is_file():
