@@ -54,7 +54,7 @@ LOOKS = {int(16 * 1.15**look) for look in range(48)}  # the steps after which th
 def main(recipe: Recipe) -> None:
     """Train one net with each batch and each rule until it has reached the accuracy."""
     flags, data = recipe.flags, recipe.load_data(quick=(60_000, 1_000))
-    net, batches = build(data, flags.rate), flags.batch * np.array([1, 16] if flags.quick else [1, 4, 16])
+    net, batches = build(data, flags.rate), flags.batch * np.array([1, 4] if flags.quick else [1, 4, 16])
     images, labels = data.train_images[: batches[-1]], data.train_labels[: batches[-1]]
     workers, one = (part_gradients(net, images, labels, parts) for parts in (16, 1))
     recipe.agrees(f"mean gradient of 16 workers of batch {batches[0]}", workers.mean(axis=0), one[0], 1e-4)

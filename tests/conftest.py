@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from tests.fixtures.untuned import leave_out_tuner
 from tfperf.measure import Conditions, Environment, Measurement, Stop
@@ -25,6 +26,9 @@ pytest_plugins = [
 
 QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)
 MEMORY = MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=None, of_whole_process=False)
+
+settings.register_profile("tfperf", deadline=None)  # no test may depend on how busy the machine is
+settings.load_profile("tfperf")
 
 TESTS = Path(__file__).parent
 
