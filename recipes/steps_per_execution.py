@@ -7,7 +7,7 @@ Expect: the time of a step of a small net, for 1 to 64 steps a call; a line in 1
     beside it a compiled loop without `fit`; and what a callback sees of all that.
 Holds not: for nets whose step takes long: a call costs them the same, and so a small share.
 Needs: TensorFlow; no GPU, no data.
-Time: about 60 s on 2 cores; with --quick about 20 s.
+Time: about 40 s on 2 cores; with --quick about 20 s.
 Shows: many_steps_a_call, epoch_in_one_call, StopBelow
 Try: --batch 512: a step takes longer and the call does not, so 64 steps a call gain less.
 """

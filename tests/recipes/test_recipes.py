@@ -171,14 +171,14 @@ def test_train_fast_keeps_what_is_faster_and_shares_the_gain_out(quick_run):
     assert not shares or sum(shares) == pytest.approx(1)
     for comparison in result.comparisons:
         (ratio,) = comparison.ratios
-        assert (f"share of the gain: {ratio.candidate}" in result.facts) == (ratio.low > 1 and ratio.estimate > 1.01)
+        assert (f"share of the gain: {ratio.candidate}" in result.facts) == (ratio.verdict == "faster")
         assert any(ratio.candidate in sentence for sentence in result.meaning)
 
 
 def test_optimizer_step_counts_the_operations_of_an_update(quick_run):
     _, folder = quick_run("optimizer_step")
     result = read_result(folder / "results" / "optimizer_step.json")
-    assert [agreement.tolerance for agreement in result.agreements] == [1e-6]
+    assert [agreement.tolerance for agreement in result.agreements] == [1e-5]
     for name in ("small, of many variables", "large, of few variables"):
         facts = [
             result.facts[f"operations a variable, Adam {way}: {name}"]
