@@ -1,6 +1,6 @@
 """Do models of Keras train the same after `fuse` and `fast_optimizer`?
 
-    python benchmarks/fused.py                  # ten minutes
+    python benchmarks/fused.py
     python benchmarks/fused.py --net ResNet50
 
 Five models of `keras.applications`, 64x64 images, random weights, with moving statistics that fit them. Every layer
@@ -111,11 +111,9 @@ def main(net: Annotated[list[str] | None, typer.Option(help="Only this one.")] =
         course = courses(name, fused, 1)[0]
         why = why_not_followed(course, references)
         far = max(abs(a - b) for a, b in zip(course.losses, references[0].losses, strict=True))
-        print(
-            f"{name}: outputs differ by {error:.1e}; {SEGMENTS * STEPS} steps: losses differ by at most {far:.2g}, ",
-            end="",
-        )
-        print(f"{why or 'as Keras could have them'}", flush=True)
+        print(f"{name}: outputs differ by {error:.1e}", flush=True)
+        steps = f"{SEGMENTS * STEPS} steps: losses differ by at most {far:.2g}"
+        print(f"{name}: {steps}, {why or 'as Keras could have them'}", flush=True)
         held &= error <= TOLERANCE and why is None
     raise typer.Exit(0 if held else 1)
 

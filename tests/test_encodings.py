@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(path for room in ("tfperf", "recipes", "benchmarks") for path in (ROOT / room).rglob("*.py"))
-OTHERS = ("os", "zipfile", "archive", "tarfile", "webbrowser")
+OTHERS = ("os", "zipfile", "archive", "tarfile", "webbrowser", "process", "worker")
 """What has an `open` that reads no text."""
 
 

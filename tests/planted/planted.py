@@ -241,6 +241,8 @@ def forker(run: Call) -> Call:
     if not (pid := os.fork()):
         os.setsid()
         hang()
+    while os.getsid(pid) != pid:
+        time.sleep(0.001)
     note(pid)
     return run
 

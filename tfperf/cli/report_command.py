@@ -9,9 +9,6 @@ import typer
 
 __all__ = ["report"]
 
-TRAINING = "tfperf tune training"
-"""The format of what `tfperf tune --train` writes."""
-
 
 def report(
     result: Annotated[Path, typer.Argument(help="The result file of tfperf tune.", metavar="RESULT.json")],
@@ -23,12 +20,12 @@ def report(
     """Make a report of a tuning: HTML in one file, Markdown or CSV."""
     from tfperf.errors import escape_unprintable
     from tfperf.measure.results import format_of, read_document
+    from tfperf.search.training.outcome import TrainingOutcome
 
     target = output or result.with_suffix(".html")
     write: Callable[[], None]
-    if format_of(result) == TRAINING:
+    if format_of(result) == TrainingOutcome.model_fields["format"].default:
         from tfperf.report.training import check_training_page_path, write_training_page
-        from tfperf.search.training.outcome import TrainingOutcome
 
         trained = read_document(result, TrainingOutcome)
         check_training_page_path(target)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tfperf.cli.tune_training import tune_training
+from tfperf.cli.tune_training import tune_training, write_each
 from tfperf.importing import load_tensorflow
 from tfperf.search.options import OPTIONS
 
@@ -17,9 +17,6 @@ FOR_TRAINING = {
     "json", "report", "script", "fresh",
 }  # fmt: skip
 """The options that --train takes."""
-
-KEPT = "what the search found is kept: run the same command with another place, and it ends at once"
-"""After an answer that cannot be written."""
 
 
 def tune(
@@ -126,7 +123,7 @@ def tune(
     from tfperf.cli.tune_display import Display
     from tfperf.engines import PRECISIONS, TRANSFORMATIONS
     from tfperf.engines.catalog import known_engines
-    from tfperf.errors import INTERRUPTED, TfperfError, error_message
+    from tfperf.errors import INTERRUPTED, error_message
     from tfperf.exports.arrays import read_arrays
     from tfperf.report.page import check_report_path
     from tfperf.search.question import OBJECTIVES
@@ -178,12 +175,7 @@ def tune(
         writers.append((export, tuned.export))
     written: list[str] = []
     try:
-        for place, write in writers:
-            if place is not None:
-                write(place)
-                written.append(str(place))
-    except (OSError, TfperfError) as error:
-        raise typer.BadParameter(f"{error_message(error)}; {KEPT}") from error
+        write_each(writers, written)
     finally:
         display.answer(tuned, written)
     if tuned.outcome.ended == "interrupted":

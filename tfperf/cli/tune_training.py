@@ -3,7 +3,7 @@
 import json as json_module
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfperf.trials.training.trial import TrainingTrial
     from tfperf.tuning import TunedTraining
 
-__all__ = ["tune_training"]
+__all__ = ["tune_training", "write_each"]
 
 KEPT = "what the search found is kept: run the same command with another place, and it ends at once"
 """After an answer that cannot be written."""
@@ -47,7 +47,7 @@ def tune_training(
     limit = None if memory_limit is None else byte_count("--memory-limit", memory_limit)
     chosen = chosen_from(("float32", "bfloat16"), "--precision", precision)
 
-    from tfperf.errors import INTERRUPTED, TfperfError, error_message
+    from tfperf.errors import INTERRUPTED, error_message
     from tfperf.importing import load_tensorflow
 
     load_tensorflow()
@@ -88,17 +88,33 @@ def tune_training(
     ]
     written: list[str] = []
     try:
+        write_each(writers, written)
+    finally:
+        display.answer(tuned, written)
+    if tuned.outcome.ended == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    tuned.forget()
+
+
+def write_each(writers: Iterable[tuple[Path | None, Callable[[Path], object]]], written: list[str]) -> None:
+    """Write the files of an answer, and note each that is written.
+
+    Args:
+        writers: the place of each, None where it is not asked for, and what writes it there.
+        written: gets the places.
+
+    Raises:
+        typer.BadParameter: one cannot be written; says that the search need not be done again.
+    """
+    from tfperf.errors import TfperfError, error_message
+
+    try:
         for place, write in writers:
             if place is not None:
                 write(place)
                 written.append(str(place))
     except (OSError, TfperfError) as error:
         raise typer.BadParameter(f"{error_message(error)}; {KEPT}") from error
-    finally:
-        display.answer(tuned, written)
-    if tuned.outcome.ended == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-    tuned.forget()
 
 
 class TrainingDisplay:

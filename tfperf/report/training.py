@@ -14,7 +14,6 @@ from tfperf.measure import Doubt, Verdict
 from tfperf.measure.words import format_ratio, format_seconds, plain_ratio
 from tfperf.report.page import TEMPLATES, Plot
 from tfperf.report.plots import (
-    INK,
     LINE,
     MUTED,
     SERIES,
@@ -31,7 +30,7 @@ from tfperf.report.plots import (
 )
 from tfperf.report.tables import bare_table, each_kind_once, environment_rows, with_notes
 from tfperf.search.training.outcome import TrainingOutcome
-from tfperf.training.plan import CHANGES
+from tfperf.training.plan import CHANGES, TrainingPlan
 from tfperf.trials.training.trial import TrainingTrial
 from tfperf.trials.trial import Status
 
@@ -223,11 +222,9 @@ def _loss_plot(outcome: TrainingOutcome) -> str | None:
     best = outcome.best
     if best is None or best.course is None:
         return None
-    default = str(best.plan.model_copy(update={"changes": (), "loop": "fit"}))
-    name = next((one for one in outcome.references if one == default), next(iter(outcome.references)))
+    name = str(TrainingPlan(batch_size=best.plan.batch_size))
     references, own = outcome.references[name], best.course.losses
-    count = len(own)
-    steps = [outcome.steps * (number + 1) for number in range(count)]
+    steps = [outcome.steps * number for number in range(1, len(own) + 1)]
     key = [(f"{name}, {len(references)} seeds", LINE, "-"), (best.name, SERIES[0], "-")]
 
     def draw(figure: Figure) -> None:
@@ -237,7 +234,6 @@ def _loss_plot(outcome: TrainingOutcome) -> str | None:
         axes.plot(steps, _drawn(own), color=SERIES[0])
         losses = [loss for one in (own, *(one.losses for one in references)) for loss in one if loss and loss > 0]
         set_scale(axes, "y", min(losses), max(losses), lambda value: f"{value:.3g}")
-        axes.axhline(0, color=INK, linewidth=0)
         name_axes(axes, "steps", "loss")
         draw_key(figure, key)
 

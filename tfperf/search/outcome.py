@@ -13,7 +13,7 @@ from tfperf.trials.trial import Trial
 __all__ = ["FROM_PYTHON", "INPUTS_FILE", "MODEL_FROM_PYTHON", "Outcome"]
 
 FROM_PYTHON = "given from Python"
-"""In place of a file's name, where a program gave the arrays."""
+"""In place of what the command line is given, where a program gave the arrays, or a model to train."""
 
 INPUTS_FILE = "INPUTS.npz"
 """In a command, where a program gave the inputs: the file to write them to, by their names."""

@@ -38,6 +38,7 @@ MARGIN = 0.03
 """Share of a layer's time by which a form must be faster to be taken."""
 
 BATCH_SIZE = 32
+"""Keras's own, for arrays."""
 
 Progress = Callable[[str], None]
 

@@ -7,10 +7,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-__all__ = ["fit", "forget"]
+from tfperf.training.plan import SECONDS_PER_CALL
 
-SECONDS_PER_CALL = 0.25
-"""What the steps of a call take: long beside the turn of Python and the callbacks, short for whoever waits for them."""
+__all__ = ["fit", "forget"]
 
 LOOP = "_tfperf_loop"
 """Where a model keeps what it was compiled with and its loop, past Keras: a second `fit` traces nothing."""

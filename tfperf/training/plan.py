@@ -12,7 +12,11 @@ from tfperf.system import thread_words
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["CHANGES", "LOOPS", "VARIABLES", "TrainingChange", "TrainingLoop", "TrainingPlan"]
+__all__ = ["CHANGES", "LOOPS", "SECONDS_PER_CALL", "VARIABLES", "TrainingChange", "TrainingLoop", "TrainingPlan"]
+
+
+SECONDS_PER_CALL = 0.25
+"""What the steps of a call take: long beside the turn of Python and the callbacks, short for whoever waits for them."""
 
 
 class TrainingChange(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,9 @@ from tfperf.measure.memory import MemoryPeak
 from tfperf.trials.host import Host
 from tfperf.trials.trial import TrialError
 
-__all__ = ["Checked", "EngineProcess", "Loaded", "Origin", "PlanCall", "store_arrays"]
+__all__ = ["Checked", "EngineProcess", "Loaded", "Origin", "PlanCall", "PlanProcess", "store_arrays"]
+
+AnyPlan = TypeVar("AnyPlan")
 
 
 class Origin(NamedTuple):
@@ -42,12 +44,49 @@ class Checked(NamedTuple):
     first_call_seconds: float
 
 
-class EngineProcess:
-    """Runs one plan on a host that ends with this object's `with` block, whatever happens in either."""
+class PlanProcess(Generic[AnyPlan]):
+    """One plan on a host that ends with this object's `with` block, whatever happens in either.
 
-    def __init__(self, plan: Plan, host: Host) -> None:
+    Attributes:
+        plan: how it runs.
+        host: where it runs.
+    """
+
+    def __init__(self, plan: AnyPlan, host: Host) -> None:
         """Take a host; nothing is loaded there yet."""
         self.plan, self.host = plan, host
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self.host.alive
+
+    def close(self) -> None:
+        """End the process and all that it started."""
+        self.host.close()
+
+    def __enter__(self) -> Self:
+        """Close at the end of the `with` block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    def ask(self, name: str, **arguments: Any) -> Any:
+        """The answer to a request.
+
+        Raises:
+            TrialError: the plan cannot be made real, or the process died or did not answer; names the plan.
+        """
+        try:
+            return self.host.ask(name, **arguments)
+        except TrialError as error:
+            raise error.named(self.plan) from error
+
+
+class EngineProcess(PlanProcess[Plan]):
+    """Runs one plan of an engine."""
 
     def load(self, folder: Path, signature: Signature) -> Loaded:
         """Load what was converted for the plan.
@@ -111,43 +150,6 @@ class EngineProcess:
         """The call with a batch that was checked, to be measured."""
         return PlanCall(self, batch=batch)
 
-    @property
-    def alive(self) -> bool:
-        """Whether it can be asked."""
-        return self.host.alive
-
-    def close(self) -> None:
-        """End the process and all that it started."""
-        self.host.close()
-
-    def __enter__(self) -> Self:
-        """Close at the end of the `with` block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
-
-    def ask(self, name: str, **arguments: Any) -> Any:
-        """The answer to a request.
-
-        Raises:
-            TrialError: the engine cannot, or the process died or did not answer; names the plan.
-        """
-        try:
-            return self.host.ask(name, **arguments)
-        except TrialError as error:
-            raise error.named(self.plan) from error
-
-
-class Asked(Protocol):
-    """A process that can be asked."""
-
-    host: Host
-
-    def ask(self, name: str, **arguments: Any) -> Any:
-        """The answer to a request."""
-
 
 class PlanCall:
     """What a process does again and again, as `tfperf.measure.compare` takes work that times itself.
@@ -156,7 +158,7 @@ class PlanCall:
         failure: why it can no longer be asked; None: it can.
     """
 
-    def __init__(self, process: Asked, **arguments: Any) -> None:
+    def __init__(self, process: PlanProcess[Any], **arguments: Any) -> None:
         """Ask nothing yet.
 
         Args:

@@ -32,7 +32,7 @@ class TrialError(EngineError):
         super().__init__(words)
         self.status = status
 
-    def named(self, plan: Plan, doing: str = "") -> "TrialError":
+    def named(self, plan: object, doing: str = "") -> "TrialError":
         """The same, with the plan in its words, and what was done for it."""
         words = str(self)
         return TrialError(self.status, words if str(plan) in words else f"{plan}{doing}: {words}")

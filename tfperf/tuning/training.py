@@ -20,8 +20,9 @@ from tfperf.measure import Doubt, Environment, Progress
 from tfperf.measure.memory import usable_memory
 from tfperf.nets import NAMES
 from tfperf.search.journal import Journal, journal_folder
+from tfperf.search.outcome import FROM_PYTHON
 from tfperf.search.question import MEMORY_SHARE, TRIAL_SECONDS
-from tfperf.search.training.outcome import FROM_PYTHON, TrainingOutcome
+from tfperf.search.training.outcome import TrainingOutcome
 from tfperf.search.training.searching import Listener, TrainingQuestion, TrainingSearch
 from tfperf.system import usable_cores
 from tfperf.training.plan import CHANGES, TrainingPlan

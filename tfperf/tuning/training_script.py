@@ -7,7 +7,8 @@ from pathlib import Path
 from tfperf.data import NAMES as DATA_NAMES
 from tfperf.nets import NAMES
 from tfperf.report.training import answer
-from tfperf.search.training.outcome import FROM_PYTHON, TrainingOutcome
+from tfperf.search.outcome import FROM_PYTHON
+from tfperf.search.training.outcome import TrainingOutcome
 from tfperf.training.plan import CHANGES, LOOPS, TrainingPlan
 
 __all__ = ["script"]

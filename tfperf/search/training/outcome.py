@@ -10,10 +10,7 @@ from tfperf.measure.value import Name, Text, Value
 from tfperf.trials.training.courses import Course
 from tfperf.trials.training.trial import TrainingTrial
 
-__all__ = ["FROM_PYTHON", "TrainingOutcome"]
-
-FROM_PYTHON = "given from Python"
-"""In place of a model or data that the command line can name."""
+__all__ = ["TrainingOutcome"]
 
 
 class TrainingOutcome(Value):

@@ -14,7 +14,7 @@ from tfperf.measure.words import plain_ratio
 from tfperf.search.journal import Journal
 from tfperf.search.training import strategy
 from tfperf.search.training.strategy import TrainingSpace
-from tfperf.training.plan import TrainingPlan
+from tfperf.training.plan import SECONDS_PER_CALL, TrainingPlan
 from tfperf.trials.process import PlanCall
 from tfperf.trials.side_by_side import InTurns, Turns, printable
 from tfperf.trials.training.courses import Course, why_not_followed
@@ -23,14 +23,6 @@ from tfperf.trials.training.trial import TrainingTrial
 from tfperf.trials.trial import Status, TrialError
 
 __all__ = ["Listener", "TrainingQuestion", "TrainingSearch"]
-
-LOOK_CALLS = 3
-"""Calls of a look: their median decides which plans are near the best, nothing more."""
-
-LOOK_PRECISION = 0.03
-
-TURN_SECONDS = 1.0
-"""What a turn of the final may take beside what is timed: the step before it, and fit's beginning."""
 
 
 class Listener(Protocol):
@@ -211,14 +203,16 @@ class TrainingSearch:
                     Status.WRONG, f"{plan}: the loss is not finite in float32; check the data and the rate"
                 )
             wanted = max(strategy.FEWEST_STEPS, math.ceil(strategy.CALL_SECONDS / seconds))
-            examples = self._examples(lambda: process.prepare(batch * min(wanted, opened.steps_per_epoch)))
+            first = next(iter(self._references.values()), None)  # with as many examples as it, whatever the batch size
+            wanted = batch * min(wanted, opened.steps_per_epoch) if first is None else first.examples
+            examples = process.prepare(wanted)
             trial = self._timed(process, opened, courses[-1], examples)
         except BaseException:
             process.close()
             raise
         self._processes[trial.name] = process
         process.host.rest()
-        most = max(1, round(strategy.SECONDS_PER_EXECUTION / seconds))
+        most = max(1, round(SECONDS_PER_CALL / seconds))
         reference = Reference(
             name=opened.name,
             compiled=opened.compiled,
@@ -231,11 +225,6 @@ class TrainingSearch:
             courses=tuple(reversed(courses)),
         )
         return reference, trial
-
-    def _examples(self, otherwise: Callable[[], int]) -> int:
-        """Examples of a call: as many for every batch size."""
-        first = next(iter(self._references.values()), None)
-        return otherwise() if first is None else first.examples
 
     def _look(self, plan: TrainingPlan) -> TrainingTrial:
         """Start a plan in a process of its own, check what it learns, and measure it shortly."""
@@ -282,11 +271,10 @@ class TrainingSearch:
         return trial
 
     def _timed(self, process: TrainingProcess, opened: Opened, course: Course, examples: int) -> TrainingTrial:
-        process.prepare(examples)
         work = process.work()
         work()
-        limit = LOOK_CALLS * max(work.timed(1), 1e-3)
-        found = measure(work, name=str(process.plan), time_limit=limit, precision=LOOK_PRECISION)
+        limit = strategy.LOOK_CALLS * max(work.timed(1), 1e-3)
+        found = measure(work, name=str(process.plan), time_limit=limit, precision=strategy.LOOK_PRECISION)
         return TrainingTrial(
             plan=process.plan,
             status=Status.RAN,
@@ -381,7 +369,7 @@ class TrainingSearch:
             for process in [self._processes[name]]
         }
         turns_seconds = [
-            TURN_SECONDS + 2 * trial.seconds * trial.examples for trial in map(self.trials.get, works) if trial
+            strategy.TURN_SECONDS + 2 * trial.seconds * trial.examples for trial in map(self.trials.get, works) if trial
         ]
         return compare(
             taking,

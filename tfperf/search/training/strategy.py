@@ -13,12 +13,14 @@ __all__ = [
     "FINAL_ROUNDS",
     "GAIN",
     "HOPELESS",
+    "LOOK_CALLS",
+    "LOOK_PRECISION",
     "MOST_STEPS",
     "NEAR",
     "POOR",
-    "SECONDS_PER_EXECUTION",
     "SEEDS",
     "SEGMENTS",
+    "TURN_SECONDS",
     "TrainingSpace",
 ]
 
@@ -40,9 +42,6 @@ FEWEST_STEPS = 5
 CALL_SECONDS = 1.0
 """What a call of the measurement takes with the default plan, unless the fewest steps take longer."""
 
-SECONDS_PER_EXECUTION = 0.25
-"""What the steps of one execution take together: 1000 times what Keras spends around it."""
-
 GAIN = 0.01
 """Share by which a plan must be faster in its look for the search to go on from it."""
 
@@ -50,11 +49,20 @@ POOR = 0.03
 """Share by which a plan is slower, from which on what it differs in is not tried again with another plan."""
 
 HOPELESS = 1.3
-"""Times the best plan's time in a first call, above which a plan's loss is not checked: XLA takes the double for
-convolutions, and minutes to compile them."""
+"""Times the best plan's time in a first call, above which a plan's loss is not checked: its first steps would take long
+for nothing, as those of convolutions compiled by XLA."""
 
 NEAR = 1.15
 """Times the best plan's time in its look, up to which a plan may be a finalist."""
+
+LOOK_CALLS = 3
+"""Calls of a look: their median decides which plans are near the best, nothing more."""
+
+LOOK_PRECISION = 0.03
+"""Half width of the interval at which a look ends, as a share of the median."""
+
+TURN_SECONDS = 1.0
+"""What a turn of the final may take beside what is timed: the step before it, and fit's beginning."""
 
 FINALISTS = 3
 """Plans that take turns in the end, and the default beside them."""

@@ -4,9 +4,8 @@ from typing import Any, NamedTuple, Self
 
 from tfperf.training.plan import TrainingPlan
 from tfperf.trials.host import Child
-from tfperf.trials.process import PlanCall
+from tfperf.trials.process import PlanCall, PlanProcess
 from tfperf.trials.training.courses import Course
-from tfperf.trials.trial import TrialError
 
 __all__ = ["Opened", "TrainingProcess"]
 
@@ -22,19 +21,13 @@ class Opened(NamedTuple):
     is_arrays: bool
     batch_size: int
     steps_per_epoch: int
-    parameters: int
     name: str
     compiled: str
     """The line that compiles the model; empty: it comes compiled."""
-    load_seconds: float
 
 
-class TrainingProcess:
-    """Trains by one plan on a host that ends with this object's `with` block, whatever happens in either."""
-
-    def __init__(self, plan: TrainingPlan, host: Any) -> None:
-        """Take a host; nothing is opened there yet."""
-        self.plan, self.host = plan, host
+class TrainingProcess(PlanProcess[TrainingPlan]):
+    """Trains by one plan."""
 
     @classmethod
     def start(cls, plan: TrainingPlan, *, deadline: float, memory_limit: int | None) -> Self:
@@ -71,32 +64,3 @@ class TrainingProcess:
     def step(self) -> None:
         """Train for a batch, so that the threads are where they stay."""
         self.ask("step")
-
-    def ask(self, name: str, **arguments: Any) -> Any:
-        """The answer to a request.
-
-        Raises:
-            TrialError: the plan cannot be made real, or the process died or did not answer; names the plan.
-        """
-        try:
-            return self.host.ask(name, **arguments)
-        except TrialError as error:
-            words = str(error)
-            raise TrialError(error.status, words if str(self.plan) in words else f"{self.plan}: {words}") from error
-
-    @property
-    def alive(self) -> bool:
-        """Whether it can be asked."""
-        return bool(self.host.alive)
-
-    def close(self) -> None:
-        """End the process and all that it started."""
-        self.host.close()
-
-    def __enter__(self) -> Self:
-        """Close at the end of the `with` block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()

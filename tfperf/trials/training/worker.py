@@ -2,8 +2,8 @@
 
 import gc
 import os
-import time
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 from tfperf.errors import EngineError
@@ -12,9 +12,6 @@ from tfperf.measure.memory import PeakMemory
 from tfperf.trials.worker import serve
 
 __all__ = ["TrainingWorker", "main"]
-
-BATCH_SIZE = 32
-"""Keras's own, for arrays."""
 
 PROBED_EXAMPLES, PROBED_BATCH = 14, 4
 """An epoch of three batches and a smaller one."""
@@ -38,10 +35,10 @@ class TrainingWorker:
         Returns:
             What shows that the plan took effect, the changes that other plans cannot make with this model, and why.
         """
-        began = time.perf_counter()
         with absent(*KERAS_CAN_DO_WITHOUT):
             import tensorflow as tf
         from tfperf.training.examples import is_arrays
+        from tfperf.training.fusing import BATCH_SIZE
         from tfperf.training.plan import CHANGES, LOOPS, TrainingPlan
         from tfperf.trials.training.task import TrainingTask
 
@@ -66,10 +63,8 @@ class TrainingWorker:
             "is_arrays": arrays,
             "batch_size": batch_size,
             "steps_per_epoch": min(self._task.steps_per_epoch(batch_size), 2**31),
-            "parameters": self._model.count_params(),
             "name": self._model.name,
             "compiled": self._task.compiled,
-            "load_seconds": time.perf_counter() - began,
         }
 
     def order(self) -> None:
@@ -80,7 +75,7 @@ class TrainingWorker:
         """
         from tfperf.trials.training.probing import seen_orders
 
-        if not self._plan_is_fed_by_arrays():
+        if self._task.dataset_batch_size is not None:
             return  # their order is that of the user's pipeline
         orders = seen_orders(self._plan, PROBED_EXAMPLES, PROBED_BATCH, epochs=2)
         for order in orders:
@@ -156,13 +151,14 @@ class TrainingWorker:
 
     def step(self) -> None:
         """Train for one batch, so that the threads are where they stay."""
-        self._losses_of(self._first_batch())
+        self._losses_of(self._one_batch)
 
     def memory(self) -> str:
         """The most memory since the start."""
         return self._peak.read().model_dump_json()
 
-    def _first_batch(self) -> Any:
+    @cached_property
+    def _one_batch(self) -> Any:
         return self._task.examples(self._batch_size, 1, 0)
 
     def _losses_of(self, data: Any, **options: Any) -> float:
@@ -173,9 +169,6 @@ class TrainingWorker:
             data = tf.data.Dataset.from_tensor_slices(data).batch(self._batch_size)
         history = self._plan.fit(self._model, data, **{"shuffle": False, "verbose": 0} | options)
         return float(history.history["loss"][-1])
-
-    def _plan_is_fed_by_arrays(self) -> bool:
-        return self._task.dataset_batch_size is None
 
     def _state(self) -> list[Any]:
         """Everything that training changes."""
