@@ -75,6 +75,7 @@ def trial_table(outcome: TrainingOutcome) -> Group:
         table.add_row(*map(escape, _row(outcome, trial)))
     others = [trial for trial in outcome.trials if trial.status is not Status.RAN]
     notes = [f"{trial.name}: {trial.status}: {trial.reason}" for trial in others]
+    notes += [f"{words}: {Status.NOT_TRIED}: {why}" for words, why in _left_out(outcome)]
     return with_notes(table, notes, each_kind_once(_doubts(outcome)), ["last loss"])
 
 
@@ -109,6 +110,11 @@ def _rate(outcome: TrainingOutcome, trial: TrainingTrial) -> str:
     return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
+def _left_out(outcome: TrainingOutcome) -> list[tuple[str, str]]:
+    """The changes that the model does not allow, in words, and why."""
+    return [(CHANGES[name].words if name in CHANGES else name, why) for name, why in outcome.left_out.items()]
+
+
 def _doubts(outcome: TrainingOutcome) -> list[tuple[str, Doubt]]:
     doubts: list[tuple[str, Doubt]] = [("", doubt) for doubt in outcome.doubts]
     if outcome.final:
@@ -130,6 +136,7 @@ def training_page(outcome: TrainingOutcome) -> str:
         columns=COLUMNS,
         rows=[(trial, _row(outcome, trial)) for trial in _fastest_first(outcome)],
         others=[trial for trial in outcome.trials if trial.status is not Status.RAN],
+        left_out=_left_out(outcome),
         doubts=each_kind_once(_doubts(outcome)),
         changes=[(change.words, change.code) for change in CHANGES.values()],
         asked=_asked_rows(outcome),

@@ -130,6 +130,7 @@ def tune_training(
             ended=ended,
             references=search.references,
             trials=tuple(search.trials.values()),
+            left_out=search.left_out,
             final=search.final,
             winner=winner,
             equals=equals,

@@ -125,6 +125,14 @@ def test_what_fails_is_a_row_and_the_search_goes_on(searching):
     assert search.trials[search.winner()[0]].status is Status.RAN
 
 
+def test_what_the_model_does_not_allow_is_left_out_and_told(searching):
+    why_not = {"fuse": "no layer has a faster form", "jit_compile": "not asked for"}
+    search = searching(("fuse", "fast_optimizer"), lambda plan: Told(plan, seconds_of, why_not=why_not))
+    search.run()
+    assert search.left_out == {"fuse": "no layer has a faster form"}
+    assert not [name for name in search.trials if "fused layers" in name]
+
+
 def test_batch_sizes_are_searched_with_a_reference_each(searching):
     def start(plan):
         return Told(plan, lambda plan: 0.2 if plan.batch_size == 32 else 0.1)

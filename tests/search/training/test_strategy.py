@@ -65,4 +65,4 @@ def test_what_cannot_be_done_is_left_out():
     assert {one.loop for one in space.beginnings()} == {"fit"}
     seen = [other for _, other in space.neighbours(space.default(None))]
     assert not any({"mixed_bfloat16", "fuse"} & {*one.changes} or one.loop != "fit" for one in seen)
-    assert dict(space.left_out()) == {"mixed_bfloat16": "no arithmetic", "fuse": "no layers"}
+    assert space.left_out == {"mixed_bfloat16": "no arithmetic", "fuse": "no layers"}

@@ -35,6 +35,9 @@ class TrainingOutcome(Value):
         description="the default plan for each batch size -> its course in float32 with each seed"
     )
     trials: tuple[TrainingTrial, ...] = Field(description="every plan that was looked at, in that order")
+    left_out: dict[Name, Text] = Field(
+        default_factory=dict, description="changes that were asked for and cannot be made -> why"
+    )
     final: Comparison | None = Field(default=None, description="the finalists in turns; None: fewer than two")
     winner: Name | None = Field(default=None, description="a trial's name; None: nothing ran")
     equals: tuple[Name, ...] = Field(default=(), description="finalists that cannot be told apart from the winner")

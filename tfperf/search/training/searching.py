@@ -82,6 +82,7 @@ class TrainingSearch:
         trials: name -> trial, in the order in which they were looked at.
         references: the default plan's name for each batch size -> its courses with each seed.
         final: the finalists in turns; None: there was none.
+        left_out: changes that were asked for and cannot be made -> why.
         ran_out_of_time: whether plans were left alone for lack of time.
     """
 
@@ -110,6 +111,7 @@ class TrainingSearch:
         self._references: dict[str, Reference] = {}
         self._poor: set[str] = set()
         self.trials: dict[str, TrainingTrial] = {}
+        self.left_out: dict[str, str] = {}
         self.final: Comparison | None = None
         self.ran_out_of_time = False
 
@@ -129,6 +131,7 @@ class TrainingSearch:
             takes_arrays=reference.takes_arrays,
             steps_per_execution=reference.steps_per_execution,
         )
+        self.left_out = space.left_out
         self._listener.phase("everything at once")
         for plan in space.beginnings():
             self._look(plan)

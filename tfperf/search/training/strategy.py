@@ -119,9 +119,10 @@ class TrainingSpace(NamedTuple):
             variables = set(plan.variables) ^ {name}
             yield _other(name, name in plan.variables), _with(plan, variables=_in_order(VARIABLES, variables))
 
-    def left_out(self) -> Iterator[tuple[str, str]]:
-        """The changes that are asked for and cannot be made, and why."""
-        return ((name, self.why_not[name]) for name in self.changes if name in self.why_not)
+    @property
+    def left_out(self) -> dict[str, str]:
+        """The changes that are asked for and cannot be made -> why."""
+        return {name: self.why_not[name] for name in self.changes if name in self.why_not}
 
     def _possible(self) -> list[str]:
         return [name for name in CHANGES if name in self.changes and name not in self.why_not]
