@@ -51,12 +51,13 @@ class Seen(keras.callbacks.Callback):
 
 @pytest.mark.parametrize("sample_weight", [None, WEIGHTS])
 @pytest.mark.parametrize("seconds_per_call", [1e-9, 10.0])
-def test_it_trains_as_keras_s(seconds_per_call, sample_weight):
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_it_trains_as_keras_s(jit_compile, seconds_per_call, sample_weight):
     options = {"batch_size": 4, "epochs": 3, "shuffle": False, "verbose": 0, "sample_weight": sample_weight}
     options["validation_data"] = TEST
     plain, ours = made(), made()
     expected = plain.fit(X, Y, **options)
-    found = fit(ours, X, Y, seconds_per_call=seconds_per_call, **options)
+    found = fit(ours, X, Y, seconds_per_call=seconds_per_call, jit_compile=jit_compile, **options)
     assert list(found.history) == list(expected.history)
     for name, values in expected.history.items():
         assert found.history[name] == pytest.approx(values, abs=1e-5), name
@@ -74,6 +75,23 @@ def test_callbacks_see_epochs_as_in_keras_and_batches_by_the_call():
     for calls in (seen.calls, expected.calls):
         calls[:] = [call for call in calls if call[0] != "batch"]
     assert seen.calls == expected.calls
+
+
+def test_a_smaller_last_batch_is_a_call_of_its_own_by_xla():
+    seen = Seen()
+    model = made()
+    fit(model, X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[seen], seconds_per_call=10, jit_compile=True)
+    assert [call[1] for call in seen.calls if call[0] == "batch"] == [0, 1, 4, 5, 4, 5]
+    assert int(model.optimizer.iterations) == 12
+
+
+def test_dropout_by_xla_is_another_in_each_step():
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dropout(0.5), layer := keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(1.0), lambda _, output: -output)  # a step adds 2 where an input stays
+    before = layer.kernel.numpy().copy()
+    fit(model, np.ones((40, 6), "float32"), np.zeros(40), batch_size=1, verbose=0, jit_compile=True)
+    moved = layer.kernel.numpy() - before
+    assert 0 < moved.min() <= moved.max() < 80
 
 
 def test_a_callback_ends_it():

@@ -1,7 +1,8 @@
 """`fit` as a compiled loop over examples that are in memory."""
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -32,6 +33,7 @@ def fit(
     sample_weight: Any = None,
     initial_epoch: int = 0,
     seconds_per_call: float = SECONDS_PER_CALL,
+    jit_compile: bool = False,
 ) -> keras.callbacks.History:
     """Train a compiled model as its own `fit` does, many steps for each call of TensorFlow.
 
@@ -45,6 +47,10 @@ def fit(
         x, y: arrays or tensors, or structures of them, with as many examples each: (examples, ...).
         batch_size, epochs, verbose, callbacks, validation_data, shuffle, sample_weight, initial_epoch: as in Keras.
         seconds_per_call: about what the steps of one call take together.
+        jit_compile: have XLA compile the whole loop. Without it, XLA compiles each step by itself, where the model was
+            compiled so. The loop has no cost of a step any more, which small nets of `Dense` gain from; convolutions
+            are slow in it on a CPU. A last batch that is smaller is compiled by itself. Every operation must be one
+            that XLA has.
 
     Returns:
         What Keras's `fit` returns: `history` has a list for each metric, a number for each epoch.
@@ -61,7 +67,8 @@ def fit(
     steps = -(-count // batch_size)
     shown = {"add_progbar": verbose != 0, "verbose": verbose, "epochs": epochs, "steps": steps}
     seen = keras.callbacks.CallbackList(list(callbacks), add_history=True, model=model, **shown)
-    loop, chunk = _loop_of(model), _Chunk(seconds_per_call)
+    loop, chunk = _loop_of(model, jit_compile), _Chunk(seconds_per_call)
+    smaller = jit_compile and count % batch_size  # examples of a last batch that needs a loop of its own
     model.stop_training = False
     seen.on_train_begin()
     logs: Mapping[str, Any] | None = None
@@ -73,9 +80,13 @@ def fit(
         begin = 0
         while begin < steps and not model.stop_training:
             end = min(steps, begin + chunk.length)
+            if smaller and begin < steps - 1:
+                end = min(steps - 1, end)
+            size = smaller if smaller and begin == steps - 1 else batch_size
+            bounds = [tf.constant(one, tf.int64) for one in (begin * batch_size, min(count, end * batch_size))]
             seen.on_train_batch_begin(begin)
-            with chunk:
-                batch_logs = loop(data, order, *(tf.constant(one, tf.int64) for one in (begin, end, batch_size)))
+            with chunk.timed(end - begin):
+                batch_logs = loop(data, order, *bounds, size if jit_compile else tf.constant(size, tf.int64))
             seen.on_train_batch_end(end - 1, batch_logs)
             begin = end
         logs = {name: float(value) for name, value in model.get_metrics_result().items()}
@@ -106,32 +117,36 @@ class _Chunk:
     def __init__(self, seconds: float) -> None:
         self._wanted, self._calls, self.length = seconds, 0, 1
 
-    def __enter__(self) -> None:
-        self._began = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        seconds = (time.perf_counter() - self._began) / self.length
+    @contextlib.contextmanager
+    def timed(self, steps: int) -> Iterator[None]:
+        """Learn how long a step takes from a call of so many."""
+        began = time.perf_counter()
+        yield
+        seconds = (time.perf_counter() - began) / steps
         self._calls += 1
         if self._calls >= TIMED_CALLS:
             self.length = max(1, round(self._wanted / seconds))
 
 
-def _loop_of(model: keras.Model) -> Any:
-    compiled, loop = vars(model).get(LOOP, (None, None))
-    if loop is None or compiled is not model._compile_loss:
-        step = tf.function(model.train_step, jit_compile=True) if model.jit_compile else model.train_step
+def _loop_of(model: keras.Model, jit_compile: bool) -> Any:
+    """The loop over the examples from one place of the order to another, by so many."""
+    compiled = (model._compile_loss, jit_compile)
+    known, loop = vars(model).get(LOOP, (None, None))
+    if known != compiled:
+        alone = model.jit_compile and not jit_compile
+        step = tf.function(model.train_step, jit_compile=True) if alone else model.train_step
 
-        @tf.function(reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]
-        def loop(data: Any, order: Any, begin: Any, end: Any, batch_size: Any) -> Any:
-            def body(number: Any) -> list[Any]:
-                batch = order[number * batch_size : (number + 1) * batch_size]
+        @tf.function(reduce_retracing=not jit_compile, autograph=False, jit_compile=jit_compile or None)  # type: ignore[untyped-decorator]
+        def loop(data: Any, order: Any, begin: Any, end: Any, size: Any) -> Any:
+            def body(place: Any) -> list[Any]:
+                batch = tf.slice(order, [place], [size]) if jit_compile else order[place : place + size]
                 step(keras.tree.map_structure(lambda one: tf.gather(one, batch), data))
-                return [number + 1]
+                return [place + tf.cast(size, place.dtype)]
 
-            tf.while_loop(lambda number: number < end, body, [begin], parallel_iterations=1)
+            tf.while_loop(lambda place: place < end, body, [begin], parallel_iterations=1)
             return model.get_metrics_result()
 
-        vars(model)[LOOP] = model._compile_loss, loop
+        vars(model)[LOOP] = compiled, loop
     return loop
 
 

@@ -106,6 +106,8 @@ class TrainingLoop(NamedTuple):
     takes_datasets: bool = True
     code: str = ""
     """The call in a script, with the names `model`, `x` and `y`, without its closing bracket."""
+    in_place_of: tuple[str, ...] = ()
+    """Names of CHANGES that mean nothing with it."""
 
 
 def _fit(model: "keras.Model", data: Any, **options: Any) -> Any:
@@ -123,9 +125,20 @@ def _compiled_loop(model: "keras.Model", data: Any, **options: Any) -> Any:
     return looping.fit(model, x, y, sample_weight=weights[0] if weights else None, **options)
 
 
+def _xla_loop(model: "keras.Model", data: Any, **options: Any) -> Any:
+    return _compiled_loop(model, data, jit_compile=True, **options)
+
+
 LOOPS: dict[str, TrainingLoop] = {
     "fit": TrainingLoop("Keras's fit", _fit, code="model.fit(x, y"),
     "compiled": TrainingLoop("compiled loop", _compiled_loop, takes_datasets=False, code="fit(model, x, y"),
+    "xla": TrainingLoop(
+        "loop by XLA",
+        _xla_loop,
+        takes_datasets=False,
+        code="fit(model, x, y, jit_compile=True",
+        in_place_of=("jit_compile",),
+    ),
 }
 
 
@@ -179,7 +192,7 @@ class TrainingPlan(Value):
 
         Args:
             data: (x, y) or (x, y, sample weights), arrays or structures of them with (examples, ...); or a
-                `tf.data.Dataset` of batches, which the compiled loop does not take.
+                `tf.data.Dataset` of batches, which loops of tfperf do not take.
             options: of `keras.Model.fit`; `batch_size` is the plan's.
         """
         if self.batch_size is not None:

@@ -28,28 +28,35 @@ def plans():
         threads=st.sampled_from([None, 1]),
         variables=subset(VARIABLES),
         batch_size=st.sampled_from([32, 64]),
-    )
+    ).filter(lambda plan: not set(LOOPS[plan.loop].in_place_of) & set(plan.changes))
 
 
 def parts_that_differ(one, other):
-    """The fields in which two plans differ, sets by each of their members."""
-    found = [name for name in ("loop", "threads", "batch_size") if getattr(one, name) != getattr(other, name)]
-    return found + sorted({*one.changes} ^ {*other.changes}) + sorted({*one.variables} ^ {*other.variables})
+    """The fields in which two plans differ, sets by each of their members; a loop stands for what it makes itself."""
+    fields = [name for name in ("threads", "batch_size") if getattr(one, name) != getattr(other, name)]
+    loop, changes = (f"to {other.loop}",) if one.loop != other.loop else (), {*one.changes} ^ {*other.changes}
+    if loop:
+        changes -= set(LOOPS[other.loop].in_place_of)
+    return [*loop, *fields, *sorted(changes), *sorted({*one.variables} ^ {*other.variables})]
 
 
 @given(plans())
 def test_neighbours_differ_in_one_thing_each_in_another(plan):
     differences = [parts_that_differ(plan, other) for _, other in SPACE.neighbours(plan)]
     assert all(len(one) == 1 for one in differences)
-    assert len({one[0] for one in differences}) == len(differences) == len(CHANGES) + len(VARIABLES) + 3
+    wanted = len(CHANGES) - len(LOOPS[plan.loop].in_place_of) + len(VARIABLES) + len(LOOPS) + 1
+    assert len({one[0] for one in differences}) == len(differences) == wanted
 
 
 @given(plans())
 def test_what_was_changed_can_be_changed_back_under_another_name(plan):
     for what, other in SPACE.neighbours(plan):
         back = {again: name for name, again in SPACE.neighbours(other)}
-        assert back[plan.model_copy(update={"steps_per_execution": 16 if plan.loop == "fit" else 1})
-                    if what in LOOPS else plan] != what  # fmt: skip
+        update = {}
+        if what in LOOPS:
+            changes = tuple(name for name in plan.changes if name not in LOOPS[what].in_place_of)
+            update = {"changes": changes, "steps_per_execution": 16 if plan.loop == "fit" else 1}
+        assert back[plan.model_copy(update=update)] != what
 
 
 def test_everything_at_once_comes_first():
@@ -57,6 +64,13 @@ def test_everything_at_once_comes_first():
     assert first.changes == ("fuse", "fast_optimizer")
     assert second.changes == ("mixed_bfloat16", "fuse", "fast_optimizer")
     assert first.loop == second.loop == "compiled"
+
+
+def test_a_loop_by_xla_is_tried_where_xla_may_be():
+    plain = SPACE.default(32)
+    assert "xla" in dict(SPACE.neighbours(plain))
+    assert "xla" not in dict(SPACE._replace(changes=("fuse",)).neighbours(plain))
+    assert "xla" not in dict(SPACE._replace(why_not={"jit_compile": "a layer has no XLA"}).neighbours(plain))
 
 
 def test_what_cannot_be_done_is_left_out():

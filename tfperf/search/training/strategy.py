@@ -104,11 +104,15 @@ class TrainingSpace(NamedTuple):
     def neighbours(self, plan: TrainingPlan) -> Iterator[tuple[str, TrainingPlan]]:
         """The plans that differ from a plan in one thing, with what it is, and what gains most first."""
         for name in self._possible():
-            changes = set(plan.changes) ^ {name}
-            yield _other(name, name in plan.changes), _with(plan, changes=_in_order(CHANGES, changes))
-        for loop in LOOPS:
-            if loop != plan.loop and (self.takes_arrays or LOOPS[loop].takes_datasets):
-                yield loop, _with(plan, loop=loop, steps_per_execution=self.steps_per_execution if loop == "fit" else 1)
+            if name in LOOPS[plan.loop].in_place_of:
+                continue
+            changes = _in_order(CHANGES, set(plan.changes) ^ {name})
+            yield _other(name, name in plan.changes), _with(plan, changes=changes)
+        for loop in self._loops():
+            if loop != plan.loop:
+                changes = tuple(name for name in plan.changes if name not in LOOPS[loop].in_place_of)
+                steps = self.steps_per_execution if loop == "fit" else 1
+                yield loop, _with(plan, changes=changes, loop=loop, steps_per_execution=steps)
         for batch_size in self.batch_sizes:
             if batch_size != plan.batch_size:
                 yield f"batch {batch_size}", _with(plan, batch_size=batch_size)
@@ -127,8 +131,13 @@ class TrainingSpace(NamedTuple):
     def _possible(self) -> list[str]:
         return [name for name in CHANGES if name in self.changes and name not in self.why_not]
 
+    def _loops(self) -> list[str]:
+        """The loops that take the data, without those that make a change which is not asked for."""
+        takes = [name for name, loop in LOOPS.items() if self.takes_arrays or loop.takes_datasets]
+        return [name for name in takes if set(LOOPS[name].in_place_of) <= set(self._possible())]
+
     def _with_loop(self, plan: TrainingPlan, changes: tuple[str, ...]) -> TrainingPlan:
-        own = [name for name, loop in LOOPS.items() if name != "fit" and (self.takes_arrays or loop.takes_datasets)]
+        own = [name for name in self._loops() if name != "fit"]
         if own:
             return _with(plan, changes=changes, loop=own[0])
         return _with(plan, changes=changes, steps_per_execution=self.steps_per_execution)
