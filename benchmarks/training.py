@@ -5,11 +5,12 @@
     python benchmarks/training.py --net resnet18 --batch-size 64 --json figures.json
 
 One net after the other, an epoch over the same examples, batch size and weights at the start, Adam, in turns: Keras's
-`fit` in float32 and in mixed_bfloat16, both with `tfperf.training`, and PyTorch, eager and by `torch.compile`, in
-float32 and with bfloat16 by autocast, with the channels last and its fused Adam. Nobody computes in bfloat16 where the
-processor has no instructions for it. Each is a process of its own with
-the number of threads that it takes by itself, and stands still while another has its turn. The loss of everyone's
-first epochs is compared with that of Keras in float32 before anything is timed.
+`fit` in float32 and in mixed_bfloat16, both with `tfperf.training`, and its peers: PyTorch, eager and by
+`torch.compile`, in float32 and with bfloat16 by autocast, with the channels last and its fused Adam; Keras on JAX and
+on PyTorch, in float32 and mixed_bfloat16. Nobody computes in bfloat16 where the processor has no instructions for it.
+Each is a process of its own with the number of threads that it takes by itself, and stands still while another has its
+turn. The loss of everyone's first epochs is compared with that of Keras in float32 before anything is timed. Beside
+the figures stands the limit on paper: the arithmetic of a step over the fastest product of matrices on this machine.
 
 Exit code 0: everywhere the faster of tfperf is as much faster as `TASKS` wants. 1: it is not, or a peer did not run or
 did not learn. 2: the peers are not installed.
@@ -17,6 +18,7 @@ did not learn. 2: the peers are not installed.
 # ruff: noqa: E402 - the path must be cleaned before anything is imported
 
 import contextlib
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -34,10 +36,13 @@ from benchmarks.peers.catalog import Peer, why_not_set_up
 from benchmarks.peers.process import PeerProcess, PeerWork
 from tfperf.data import load
 from tfperf.errors import BAD_INPUT, EngineError
+from tfperf.hardware.counting import graph_work
+from tfperf.hardware.machine import ceilings_of_this_machine
 from tfperf.importing import load_tensorflow
 from tfperf.measure import Comparison, Environment, compare
 from tfperf.measure.results import Result, write_result
-from tfperf.measure.words import format_ratio
+from tfperf.measure.words import format_ratio, format_seconds
+from tfperf.nets import NAMES
 from tfperf.report.tables import bare_table
 from tfperf.trials.side_by_side import InTurns, Turns
 
@@ -45,12 +50,19 @@ DEFAULT = "Keras fit"
 OURS = (
     Peer("tfperf", "keras_training", "tfperf"),
     Peer("tfperf, mixed_bfloat16", "keras_training", "tfperf", "bfloat16"),
+    Peer("tfperf, XLA", "keras_training", "tfperf, XLA"),
+    Peer("tfperf, loop by XLA", "keras_training", "tfperf, loop by XLA"),
 )
-XLA = Peer("tfperf, XLA", "keras_training", "tfperf, XLA")
-"""A way for small nets: the convolutions of large ones take XLA a multiple."""
+WITHOUT_CONVOLUTIONS = ("mlp", "transformer")
+"""Convolutions take XLA's loops a multiple: the loop by XLA is for these alone, XLA itself for all that are small."""
 KERAS = (
     Peer(DEFAULT, "keras_training", "fit"),
     Peer("Keras fit, mixed_bfloat16", "keras_training", "fit", "bfloat16"),
+)
+ELSEWHERE = tuple(
+    Peer(f"Keras on {name}{words}", "keras_training", "fit", precision, backend)
+    for backend, name in (("jax", "JAX"), ("torch", "PyTorch"))
+    for precision, words in (("float32", ""), ("bfloat16", ", mixed_bfloat16"))
 )
 PYTORCH = (
     Peer("PyTorch eager", "torch_training", "eager"),
@@ -68,14 +80,16 @@ class Task(NamedTuple):
     examples: int
     """An epoch has so many."""
     beside_best: float
-    """Times as fast as the fastest of PyTorch."""
+    """Times as fast as the fastest of the peers: PyTorch, and Keras on JAX and on PyTorch."""
     beside_default: float
     """Times as fast as Keras's `fit` in float32."""
 
     @property
     def ours(self) -> tuple[Peer, ...]:
         """The ways of tfperf that are tried."""
-        return OURS if self.net == "resnet18" else (*OURS, XLA)
+        small = self.net in NAMES and self.net != "resnet18"
+        wanted = {"tfperf, XLA": small, "tfperf, loop by XLA": self.net in WITHOUT_CONVOLUTIONS}
+        return tuple(peer for peer in OURS if wanted.get(peer.name, True))
 
     def __str__(self) -> str:
         return f"{self.net}, batch {self.batch_size}"
@@ -86,12 +100,16 @@ TASKS = (
     Task("resnet18", 256, 512, 1.12, 1.8),
     *(Task(net, batch_size, 20_000, 1.2, 3.0) for net in ("mnist_cnn", "lenet", "mlp") for batch_size in (32, 256)),
     Task("transformer", 32, 2048, 1.0, 1.0),
+    *(Task(net, 32, 256, 1.0, 1.0) for net in ("mobilenetv2_96", "efficientnetb0_96")),
 )
 
 RATE = 1e-3
 EPOCHS_CHECKED = 2
 MOST_LOSS = 1.25
 """Times the loss of Keras's `fit` in the last checked epoch, beyond which somebody learns less."""
+
+HOPELESS = 4.0
+"""Times the fastest epoch so far, from which on somebody takes no turns: their time would be most of all."""
 
 ROUNDS = 8
 SECONDS = 300.0
@@ -136,8 +154,8 @@ def prepared(task: Task, stack: contextlib.ExitStack) -> tuple[dict[str, InTurns
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     write_examples(task, folder)
     turns, works, failed = Turns(), dict[str, InTurns](), dict[str, str]()
-    loss = None
-    peers = [peer for peer in (*KERAS, *task.ours, *PYTORCH) if is_computed(peer.precision)]
+    loss, fastest = None, math.inf
+    peers = [peer for peer in (*KERAS, *task.ours, *PYTORCH, *ELSEWHERE) if is_computed(peer.precision)]
     if not is_computed("bfloat16"):
         console.print(f"{task}: nobody in bfloat16, in which this processor does not compute", style="dim")
     for peer in peers:
@@ -146,11 +164,20 @@ def prepared(task: Task, stack: contextlib.ExitStack) -> tuple[dict[str, InTurns
             words = process.load(task.net, folder)
             losses = process.answers().ravel()
             loss = losses[-1] if loss is None else loss  # Keras's fit is the first
-            console.print(f"{task}: {peer.name}: {words}; losses {losses.round(3)}", markup=False, style="dim")
+            seconds = PeerWork(process).timed(1)
+            fastest = min(fastest, seconds)
+            words = f"{words}; losses {losses.round(3)}; an epoch took {format_seconds(seconds)}"
+            console.print(f"{task}: {peer.name}: {words}", markup=False, style="dim")
             if not losses[-1] < MOST_LOSS * loss:
                 raise EngineError(f"its loss is {losses[-1]:.3g}, where that of {DEFAULT} is {loss:.3g}")
         except EngineError as error:
             failed[peer.name] = str(error)
+            continue
+        if seconds > HOPELESS * fastest and peer.name != DEFAULT:
+            console.print(
+                f"{task}: {peer.name} takes no turns: {seconds / fastest:.1f} times the fastest", markup=False
+            )
+            process.close()
             continue
         process.rest()
         stack.callback(process.wake)
@@ -161,6 +188,33 @@ def prepared(task: Task, stack: contextlib.ExitStack) -> tuple[dict[str, InTurns
 def input_type(net: Any) -> str:
     """The type of a net's one input."""
     return str(net.inputs[0].dtype)
+
+
+def on_paper(task: Task, speed: float) -> str:
+    """What arithmetic alone would take on this machine, beside what was reached."""
+    import keras
+    import tensorflow as tf
+
+    from benchmarks.peers import nets
+
+    net = nets.fresh(task.net)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def gradients(inputs: Any, labels: Any) -> Any:
+        with tf.GradientTape() as tape:
+            value = loss(labels, net(inputs, training=True))
+        return tape.gradient(value, net.trainable_variables)
+
+    given = tf.TensorSpec((task.batch_size, *net.input_shape[1:]), net.inputs[0].dtype)
+    traced = tf.function(gradients).get_concrete_function(given, tf.TensorSpec([task.batch_size], tf.int64))
+    flops = sum(work.flops for work in graph_work(traced))
+    ceilings = ceilings_of_this_machine(quick=True)
+    threads = max(ceilings.threads)
+    limits = []
+    for dtype in (one for one in ("float32", "bfloat16") if is_computed(one)):
+        limit = task.batch_size * ceilings.peak(dtype, threads) / flops
+        limits.append(f"{limit:.0f} examples/s in {dtype} ({speed / limit:.0%} of it reached)")
+    return f"on paper, {flops / 1e9:.3g} GFLOP a step at this machine's fastest product: {', '.join(limits)}"
 
 
 def is_computed(precision: str) -> bool:
@@ -177,6 +231,11 @@ def write_examples(task: Task, folder: Path) -> None:
     if net.input_shape[1:] == (28, 28, 1):
         data = load("fashion_mnist").take(task.examples, 1)
         inputs, labels = data.train_images.astype("float32") / 255, data.train_labels
+    elif net.input_shape[-1] == 3:  # noise whose brightness is the class
+        generator = np.random.default_rng(0)
+        labels = generator.integers(0, 10, task.examples)
+        inputs = generator.uniform(0, 30, (task.examples, *net.input_shape[1:])).astype("float32")
+        inputs += 25 * labels[:, None, None, None].astype("float32")
     elif input_type(net) == "int32":  # token ids; the label is the class of the largest one in the first quarter
         generator = np.random.default_rng(0)
         inputs = generator.integers(0, 256, (task.examples, *net.input_shape[1:]), np.int32)
@@ -195,17 +254,18 @@ def said(task: Task, comparison: Comparison, failed: dict[str, str]) -> list[tup
     speeds = {one.name: task.examples / one.median for one in comparison.measurements}
     best = {
         kind: max((one.name for one in peers if one.name in speeds), key=speeds.__getitem__, default=None)
-        for kind, peers in (("ours", task.ours), ("PyTorch", PYTORCH), ("default", KERAS[:1]))
+        for kind, peers in (("ours", task.ours), ("peers", (*PYTORCH, *ELSEWHERE)), ("default", KERAS[:1]))
     }
-    if best["ours"] is None or best["default"] is None or best["PyTorch"] is None:
+    if best["ours"] is None or best["default"] is None or best["peers"] is None:
         return [(f"{task}: did not run: {failed}", False)]
     for name in sorted(speeds, key=speeds.__getitem__, reverse=True):
         beside = "" if name == best["ours"] else format_ratio(comparison.ratio(name, best["ours"]).interval)
         table.add_row(name, f"{speeds[name]:.0f}", beside)
     console.print(f"\n{task}", markup=False, style="bold")
     console.print(table)
+    console.print(on_paper(task, speeds[best["ours"]]), markup=False)
     found = []
-    for rival, wanted in ((best["PyTorch"], task.beside_best), (best["default"], task.beside_default)):
+    for rival, wanted in ((best["peers"], task.beside_best), (best["default"], task.beside_default)):
         ratio = comparison.ratio(rival, best["ours"])
         holds = ratio.estimate >= wanted
         words = f"{task}: {best['ours']} beside {rival}: {format_ratio(ratio.interval)}, {wanted:g}x wanted: "

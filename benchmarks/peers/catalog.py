@@ -36,15 +36,20 @@ class Peer(NamedTuple):
     module: str
     way: str = ""
     precision: str = "float32"
+    backend: str = ""
+    """Of Keras, for a module that runs here with TensorFlow and there with others; empty: here."""
 
     @property
     def python(self) -> str:
         """That runs it."""
-        return str(PYTHON.get(self.module, sys.executable))
+        here = FOREIGN / "bin" / "python" if self.backend else sys.executable
+        return str(PYTHON.get(self.module, here))
 
     @property
     def environment(self) -> dict[str, str]:
         """What its process is told beside everything that this one was."""
+        if self.backend:
+            return ENVIRONMENT | {"KERAS_BACKEND": self.backend}
         return ENVIRONMENT if self.module in PYTHON else {}
 
 

@@ -14,9 +14,26 @@ __all__ = ["build", "build_alike", "efficientnet_b0", "mobilenet_v2", "model_of"
 SEED = 0
 
 
+TRAINED = {
+    "mobilenetv2_96": keras.applications.MobileNetV2,
+    "efficientnetb0_96": keras.applications.EfficientNetB0,
+}
+"""Nets of keras.applications for images of 96 pixels and 10 classes, of which training is compared."""
+
+
 def build(name: str) -> keras.Model:
     """The net of this name, with the weights that all are compared with."""
-    return get_net(name, seed=SEED) if name in NAMES else mobilenet_v2()
+    return mobilenet_v2() if name == "MobileNetV2" else fresh(name)
+
+
+def fresh(name: str) -> keras.Model:
+    """The net of this name, as Keras initializes it."""
+    if name in NAMES:
+        return get_net(name, seed=SEED)
+    keras.utils.set_random_seed(SEED)
+    if name in TRAINED:
+        return TRAINED[name](weights=None, input_shape=(96, 96, 3), classes=10, classifier_activation=None)
+    return keras.applications.MobileNetV2(weights=None, classifier_activation=None)
 
 
 def model_of(name: str) -> str:
@@ -26,7 +43,7 @@ def model_of(name: str) -> str:
 
 def build_alike(name: str, weights: Mapping[str, NDArray[Any]]) -> keras.Model:
     """The net of this name, with the weights of `weights_of`."""
-    net = get_net(name, seed=SEED) if name in NAMES else mobilenet_v2_fresh()
+    net = fresh(name)
     for layer in net.layers:
         layer.set_weights([weights[_name(layer, weight)] for weight in layer.weights])
     return net
@@ -34,7 +51,7 @@ def build_alike(name: str, weights: Mapping[str, NDArray[Any]]) -> keras.Model:
 
 def mobilenet_v2() -> keras.Model:
     """Keras's own with random weights, settled; it ends in logits."""
-    return settled(mobilenet_v2_fresh())
+    return settled(fresh("MobileNetV2"))
 
 
 def efficientnet_b0() -> keras.Model:
@@ -47,12 +64,6 @@ def resnet50() -> keras.Model:
     """Keras's own with random weights, settled; it ends in logits."""
     keras.utils.set_random_seed(SEED)
     return settled(keras.applications.ResNet50(weights=None, classifier_activation=None))
-
-
-def mobilenet_v2_fresh() -> keras.Model:
-    """The same layers, as Keras initializes them."""
-    keras.utils.set_random_seed(SEED)
-    return keras.applications.MobileNetV2(weights=None, classifier_activation=None)
 
 
 def settled(net: keras.Model, shift: float = 2.0) -> keras.Model:

@@ -136,16 +136,16 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """The twin of MobileNetV2 of keras.applications, width 1, for images of 224 pixels."""
+    """The twin of MobileNetV2 of keras.applications, width 1."""
 
     STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
     """Expansion, channels, blocks, stride of the first of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, pixels: int = 224, classes: int = 1000) -> None:
         super().__init__()
-        self.Conv1, self.bn_Conv1 = SameConv(3, 32, 3, stride=2, size=224, bias=False), _norm(32)
+        self.Conv1, self.bn_Conv1 = SameConv(3, 32, 3, stride=2, size=pixels, bias=False), _norm(32)
         self.blocks: list[str] = []
-        given, size = 32, 112
+        given, size = 32, pixels // 2
         for expansion, made, count, first_stride in self.STAGES:
             for number in range(count):
                 stride = first_stride if number == 0 else 1
@@ -154,7 +154,7 @@ class MobileNetV2(nn.Module):
                 self.add_module(self.blocks[-1], block)
                 given, size = made, size // stride
         self.Conv_1, self.Conv_1_bn = nn.Conv2d(320, 1280, 1, bias=False), _norm(1280)
-        self.predictions = nn.Linear(1280, 1000)
+        self.predictions = nn.Linear(1280, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.relu6(self.bn_Conv1(self.Conv1(x)))
@@ -162,6 +162,74 @@ class MobileNetV2(nn.Module):
             x = getattr(self, name)(x)
         x = functional.relu6(self.Conv_1_bn(self.Conv_1(x)))
         return self.predictions(x.mean((2, 3)))
+
+
+class SqueezingBlock(nn.Module):
+    """Expand, filter each channel by itself, weigh the channels, project; left out at random in training."""
+
+    def __init__(
+        self, given: int, made: int, size: int, *, kernel: int, expansion: int, stride: int, drop_rate: float
+    ) -> None:
+        super().__init__()
+        wide, squeezed = given * expansion, max(1, given // 4)
+        self.adds, self.drop_rate = stride == 1 and given == made, drop_rate
+        if expansion > 1:
+            self.expand_conv, self.expand_bn = nn.Conv2d(given, wide, 1, bias=False), _norm(wide)
+        else:
+            self.expand_conv = self.expand_bn = None
+        self.dwconv = SameConv(wide, wide, kernel, stride=stride, size=size, groups=wide, bias=False)
+        self.bn = _norm(wide)
+        self.se_reduce, self.se_expand = nn.Conv2d(wide, squeezed, 1), nn.Conv2d(squeezed, wide, 1)
+        self.project_conv, self.project_bn = nn.Conv2d(wide, made, 1, bias=False), _norm(made)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x if self.expand_conv is None else functional.silu(self.expand_bn(self.expand_conv(x)))
+        y = functional.silu(self.bn(self.dwconv(y)))
+        squeezed = functional.silu(self.se_reduce(y.mean((2, 3), keepdim=True)))
+        y = self.project_bn(self.project_conv(y * torch.sigmoid(self.se_expand(squeezed))))
+        if not self.adds:
+            return y
+        if self.training and self.drop_rate:
+            keeps = torch.rand(len(y), 1, 1, 1) >= self.drop_rate
+            y = y * keeps / (1 - self.drop_rate)
+        return x + y
+
+
+class EfficientNetB0(nn.Module):
+    """The twin of EfficientNetB0 of keras.applications, which takes pixels of 0 to 255."""
+
+    STAGES = (
+        (3, 1, 16, 1, 1),
+        (3, 2, 24, 6, 2),
+        (5, 2, 40, 6, 2),
+        (3, 3, 80, 6, 2),
+        (5, 3, 112, 6, 1),
+        (5, 4, 192, 6, 2),
+        (3, 1, 320, 6, 1),
+    )
+    """Kernel, blocks, channels, expansion, stride of the first of them."""
+
+    def __init__(self, pixels: int = 224, classes: int = 1000) -> None:
+        super().__init__()
+        self.stem_conv, self.stem_bn = SameConv(3, 32, 3, stride=2, size=pixels, bias=False), _norm(32)
+        self.blocks: list[str] = []
+        given, size, total = 32, pixels // 2, sum(count for _, count, *_ in self.STAGES)
+        for stage, (kernel, count, made, expansion, first_stride) in enumerate(self.STAGES, start=1):
+            for number in range(count):
+                stride, drop_rate = first_stride if number == 0 else 1, 0.2 * len(self.blocks) / total
+                options = {"kernel": kernel, "expansion": expansion, "stride": stride, "drop_rate": drop_rate}
+                self.blocks.append(f"block{stage}{'abcd'[number]}")
+                self.add_module(self.blocks[-1], SqueezingBlock(given, made, size, **options))
+                given, size = made, size // stride
+        self.top_conv, self.top_bn = nn.Conv2d(320, 1280, 1, bias=False), _norm(1280)
+        self.predictions = nn.Linear(1280, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = functional.silu(self.stem_bn(self.stem_conv(x / 255)))
+        for name in self.blocks:
+            x = getattr(self, name)(x)
+        x = functional.silu(self.top_bn(self.top_conv(x))).mean((2, 3))
+        return self.predictions(functional.dropout(x, 0.2, self.training))
 
 
 class Attention(nn.Module):
@@ -221,6 +289,8 @@ BUILDERS = {
     "resnet18": Resnet18,
     "transformer": Transformer,
     "MobileNetV2": MobileNetV2,
+    "mobilenetv2_96": lambda: MobileNetV2(96, 10),
+    "efficientnetb0_96": lambda: EfficientNetB0(96, 10),
 }
 
 
@@ -250,6 +320,8 @@ def copy_weights(net: nn.Module, weights: Mapping[str, NDArray[Any]]) -> None:
     state = {name: value for name, value in net.state_dict().items() if name.endswith("num_batches_tracked")}
     for key, weight in weights.items():
         layer, kind = key.rsplit("/", 1)
+        if layer == "normalization":  # of pixels, by a mean of 0 and a variance of 1 where nothing was learnt
+            continue
         name, module = modules[layer]
         state[f"{name}.{PARAMETERS[kind]}"] = torch.from_numpy(_in_order_of_torch(weight, module))
     net.load_state_dict(state)
