@@ -1,7 +1,7 @@
 """Does `fit` with what `tfperf.training` does to it train faster than its peers, and than Keras's `fit`?
 
     make peers                                          # once: installs PyTorch in .venv-peers
-    python benchmarks/training.py                       # about an hour; leave the machine alone meanwhile
+    python benchmarks/training.py                       # about two hours; leave the machine alone meanwhile
     python benchmarks/training.py --net resnet18 --batch-size 64 --json figures.json
 
 One net after the other, an epoch over the same examples, batch size and weights at the start, Adam, in turns: Keras's
