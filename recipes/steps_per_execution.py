@@ -3,9 +3,9 @@
 Source: 003, Overhead
 Claim: a framework takes time to schedule work, but CPU and GPU work side by side: where the GPU has enough to do, the
     overhead is no bottleneck. The source names no figure.
-Expect: the time of a step of a small net, for 1 to 64 steps a call; a line in 1/k through it, and where its gain ends;
-    beside it a compiled loop without `fit`; and what a callback sees of all that.
-Holds not: for nets whose step takes long: a call costs them the same, and so a small share.
+Expect: the time of a step of a small net, for 1 to 64 steps a call, with a + b/k fitted to it; beside it a loop without
+    `fit`, as a graph and compiled by XLA; and what a callback sees of all that.
+Holds not: for nets whose steps take long; and in XLA's loop convolutions are slow on a CPU.
 Needs: TensorFlow; no GPU, no data.
 Time: about 40 s on 2 cores; with --quick about 20 s.
 Shows: many_steps_a_call, epoch_in_one_call, StopBelow
@@ -28,19 +28,19 @@ def many_steps_a_call(net, steps):
     net.compile("adam", loss, steps_per_execution=steps)  # the last call of an epoch takes the steps that are left
 
 
-def epoch_in_one_call(net, inputs, labels, batch):
+def epoch_in_one_call(net, inputs, labels, batch, jit_compile):
     """Leave `fit` and its iterator: a compiled loop gathers each batch of a shuffled epoch, and trains."""
     inputs, labels = tf.constant(inputs), tf.constant(labels)  # in memory, as a whole
     net.optimizer.build(net.trainable_variables)  # a loop must not make variables
 
-    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None], tf.int32)])
-    def epoch(order):  # (examples,): their numbers, shuffled
+    @tf.function(autograph=False, jit_compile=jit_compile)
+    def epoch(order):  # (examples,): their numbers, shuffled; those beyond the last whole batch have to wait
         def step(begin):
-            rows = order[begin : begin + batch]  # fewer in the last batch
+            rows = tf.slice(order, [begin], [batch])  # XLA must know how many
             net.train_step((tf.gather(inputs, rows), tf.gather(labels, rows)))
             return [begin + batch]
 
-        tf.while_loop(lambda begin: begin < tf.size(order), step, [0], parallel_iterations=1)
+        tf.while_loop(lambda begin: begin + batch <= tf.size(order), step, [0], parallel_iterations=1)
         return net.get_metrics_result()
 
     return epoch
@@ -59,22 +59,23 @@ class StopBelow(keras.callbacks.Callback):
         self.model.stop_training = logs["loss"] < self.loss
 
 
-CALLS, EPOCH = (1, 4, 16, 64), 128  # steps of a call; of an epoch
-LOOP, ONCE = "a loop, without fit", "fit of one step"
-ENOUGH = 0.05  # share of a step: where a call costs less than that, more steps a call gain nothing to speak of
+CALLS, EPOCH, ENOUGH = (1, 4, 16, 64), 128, 0.05  # steps of a call; of an epoch; share of a step that is not worth more
+ONCE, LOOP, BY_XLA = "fit of one step", "a loop, without fit", "the loop by XLA"
 
 
 def main(recipe: Recipe) -> None:
-    """Train the perceptron for an epoch, with ever more steps a call, and beside it in one loop."""
+    """Train the perceptron for an epoch, with ever more steps a call, and beside it in loops."""
     flags = recipe.flags
     inputs = tf.random.stateless_normal([EPOCH * flags.batch, 512], [flags.seed, 0])
     labels = tf.cast(inputs[:, 0] > 0, tf.int64)
-    fits, looped = {steps: build(flags.seed, steps) for steps in CALLS}, build(flags.seed, 1)
-    epoch = epoch_in_one_call(looped, inputs, labels, flags.batch)
-    check(recipe, fits, looped, epoch, inputs, labels)
+    fits = {steps: build(flags.seed, steps) for steps in CALLS}
+    looped = {name: build(flags.seed, 1) for name in (LOOP, BY_XLA)}
+    epochs = {name: epoch_in_one_call(net, inputs, labels, flags.batch, name == BY_XLA) for name, net in looped.items()}
+    check(recipe, fits, looped, epochs, inputs, labels)
     ways = {words(steps): partial(net.fit, inputs, labels, flags.batch, verbose=0) for steps, net in fits.items()}
     ways[ONCE] = partial(fits[1].fit, inputs[: flags.batch], labels[: flags.batch], verbose=0)
-    ways[LOOP] = lambda: epoch(tf.random.shuffle(tf.range(len(inputs))))
+    for name, epoch in epochs.items():
+        ways[name] = lambda epoch=epoch: epoch(tf.random.shuffle(tf.range(len(inputs))))
     comparison = recipe.compare(ways, tolerance=None, what=f"an epoch of {EPOCH} steps")
     recipe.plot(draw, *explain(recipe, comparison))
 
@@ -91,54 +92,55 @@ def words(steps: int) -> str:
     return f"fit, {steps} step{'s' * (steps > 1)} a call"
 
 
-def check(recipe: Recipe, fits: dict, looped: keras.Model, epoch, inputs, labels) -> None:
-    """Train ten batches and a smaller one in each way and compare the weights; see when a callback stops training."""
-    batch, stopped = recipe.flags.batch, {}
-    few = 10 * batch + math.ceil(batch / 2)
+def check(recipe: Recipe, fits: dict, looped: dict, epochs: dict, inputs, labels) -> None:
+    """Train eleven batches in each way and compare the weights; see when a callback stops training."""
+    few, stopped = 11 * recipe.flags.batch, {}
     for net in fits.values():
-        net.fit(inputs[:few], labels[:few], batch, shuffle=False, verbose=0)
-    epoch(tf.range(few))
-    for name, net in ({words(steps): net for steps, net in fits.items() if steps > 1} | {LOOP: looped}).items():
+        net.fit(inputs[:few], labels[:few], recipe.flags.batch, shuffle=False, verbose=0)
+    for epoch in epochs.values():
+        epoch(tf.range(few))
+    for name, net in ({words(steps): net for steps, net in fits.items() if steps > 1} | looped).items():
         recipe.agrees(f"{name}: weights after 11 steps", net.get_weights(), fits[1].get_weights(), 1e-4)
     for steps, net in fits.items():
-        net.fit(inputs, labels, batch, verbose=0, callbacks=[StopBelow(math.inf)])
-        stopped[steps] = int(net.optimizer.iterations) - math.ceil(few / batch)
+        net.fit(inputs, labels, recipe.flags.batch, verbose=0, callbacks=[StopBelow(math.inf)])
+        stopped[steps] = int(net.optimizer.iterations) - 11
         recipe.fact(f"steps until training stops that should stop after one: {words(steps)}", stopped[steps])
     asked, after = (", ".join(map(str, numbers)) for numbers in (stopped, stopped.values()))
     recipe.finds(f"A callback that would stop after one step stops after {after}, with {asked} steps a call.")
 
 
 def explain(recipe: Recipe, comparison: Comparison) -> tuple:
-    """Fit the time of a step by a + b / k; gives k -> seconds, a, b, and the seconds of a step of the loop."""
+    """Fit the time of a step by a + b / k; gives k -> seconds, a, b, and the seconds of a step of each loop."""
     once = comparison[ONCE].median
     seconds = {steps: (comparison[words(steps)].median - once) / (EPOCH - 1) for steps in CALLS}
     share, left = np.polyfit([1 / steps for steps in CALLS], list(seconds.values()), 1)
-    share, loop = max(0.0, share), comparison[LOOP].median / EPOCH
+    share, loops = max(0.0, share), {name: comparison[name].median / EPOCH for name in (LOOP, BY_XLA)}
     rows = [(words(k), f"{value * 1e6:.0f}", f"{(left + share / k) * 1e6:.0f}") for k, value in seconds.items()]
-    recipe.table(("us a step", "measured", "a + b/k"), [*rows, (LOOP, f"{loop * 1e6:.0f}", "")])
-    facts = {"step that stay": left, "call": share, "step of the loop": loop, "fit of one step": once}
-    for name, value in facts.items():
-        recipe.fact(f"seconds of a {name}", float(value))
+    recipe.table(("us a step", "measured", "a + b/k"), rows + [(way, f"{loops[way] * 1e6:.0f}", "") for way in loops])
+    for name, value in {"step that stay": left, "call": share, ONCE: once, **loops}.items():
+        recipe.fact(f"seconds of {name}, a step" if name in loops else f"seconds of a {name}", float(value))
+    enough = max(1, math.ceil(share / (ENOUGH * left)))
     recipe.finds(f"fit takes {once * 1e3:.0f} ms for what it does once, and {seconds[1] * 1e6:.0f} us a step.")
     recipe.finds(f"A call costs {share * 1e6:.0f} us, which k steps share; {left * 1e6:.0f} us of a step stay.")
-    enough = max(1, math.ceil(share / (ENOUGH * left)))
     recipe.finds(f"With k = {enough} the calls are {ENOUGH:.0%} of what the steps take: there the gain ends.")
-    ratio = comparison.ratio(words(1), words(64))
-    recipe.finds(f"An epoch with 64 steps a call is {ratio.estimate:.2f} times as fast as with one: {ratio.verdict}.")
-    beside = comparison.ratio(words(64), LOOP).estimate
-    recipe.finds(
-        f"An epoch of the loop is {beside:.2f} times as fast as that, {loop * 1e6:.0f} us a step: it has no iterator."
-    )
+    for what, before, after in (
+        ("An epoch with 64 steps a call is {:.2f} times as fast as with one", words(1), words(64)),
+        ("Without fit and its iterator it is {:.2f} times as fast again", words(64), LOOP),
+        ("By XLA, where nobody starts operation after operation, it is {:.2f} times as fast again", LOOP, BY_XLA),
+    ):
+        ratio = comparison.ratio(before, after)
+        recipe.finds(f"{what.format(ratio.estimate)}: {ratio.verdict}.")
     recipe.corrects("on a CPU nothing hides the overhead: a call returns when its steps are done; then Python runs.")
-    return seconds, left, share, loop
+    return seconds, left, share, loops
 
 
-def draw(figure, seconds: dict, left: float, share: float, loop: float) -> None:
-    """Draw the time of a step by the steps of a call, the line that fits it, and the loop."""
+def draw(figure, seconds: dict, left: float, share: float, loops: dict) -> None:
+    """Draw the time of a step by the steps of a call, the line that fits it, and the loops."""
     axes, calls = figure.subplots(), np.geomspace(1, max(seconds))
     axes.semilogx(list(seconds), [value * 1e6 for value in seconds.values()], "o", base=2, label="measured")
     axes.semilogx(calls, (left + share / calls) * 1e6, "--", base=2, label="a + b/k")
-    axes.axhline(loop * 1e6, color="tab:green", label=LOOP)
+    for (name, loop), colour in zip(loops.items(), ("tab:green", "tab:red"), strict=True):
+        axes.axhline(loop * 1e6, color=colour, label=name)
     axes.set(xlabel="k, steps a call", ylabel="us a step", title="fit of get_net('mlp')", ylim=(0, None))
     axes.set_xticks(list(seconds), map(str, seconds))
     axes.legend()
