@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 from pydantic import Field
 
@@ -38,20 +39,20 @@ def why_not_followed(course: Course, references: Sequence[Course]) -> str | None
     """Why a plan's course is none that the float32 reference could have taken; None: it is one.
 
     The loss of each segment must lie in the band of the reference's seeds, which is widened on both sides by its own
-    width, and by 2 % of the loss at least. All kernels together must move about as far as the reference's, and each
-    kernel and moving average must move at all.
+    width, by that of the median segment where the seeds agree by chance, and by 2 % of the loss at least. All kernels
+    together must move about as far as the reference's, and each kernel and moving average must move at all.
 
     Args:
         course: of the plan, with the weights and examples of the first seed.
         references: of float32, one for each of two seeds or more.
     """
-    for number, loss in enumerate(course.losses, start=1):
-        seen = [one.losses[number - 1] for one in references]
-        finite = [one for one in seen if one is not None]
+    seen = zip(*(one.losses for one in references), strict=True)
+    bands = [(min(finite), max(finite)) for finite in ([one for one in losses if one is not None] for losses in seen)]
+    usual = median(high - low for low, high in bands)
+    for number, (loss, (low, high)) in enumerate(zip(course.losses, bands, strict=True), start=1):
         if loss is None:
             return f"its loss is not finite in segment {number} of {len(course.losses)}"
-        low, high = min(finite), max(finite)
-        slack = max(high - low, SLACK * abs(high))
+        slack = max(high - low, usual, SLACK * abs(high))
         if not low - slack <= loss <= high + slack:
             band = f"{low - slack:.4g} to {high + slack:.4g}"
             return f"its loss is {loss:.4g} in segment {number} of {len(course.losses)}, float32 has {band}"
