@@ -37,7 +37,7 @@ class Peer(NamedTuple):
     way: str = ""
     precision: str = "float32"
     backend: str = ""
-    """Of Keras, for a module that runs here with TensorFlow and there with others; empty: here."""
+    """Keras's, for a module that runs here with TensorFlow and there with others; empty: here."""
 
     @property
     def python(self) -> str:
