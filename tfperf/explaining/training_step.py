@@ -37,7 +37,7 @@ ADVICE = {
     "backward, activations": "mixed precision, where the processor has arithmetic for it, and fuse",
     "backward, weights": "fuse, which computes the gradients of some kernels as convolutions forward",
     "optimizer": "fast_optimizer, which updates each weight by one operation",
-    "Python": "fit of tfperf.training, or steps_per_execution: many steps for each call of TensorFlow",
+    "Python": "fit of tfperf.training, by XLA for nets without convolutions, or steps_per_execution",
     "input": "the recipe input_pipeline; for examples in memory fit of tfperf.training",
 }
 """Part -> what makes it shorter: functions are those of `tfperf.training`."""
