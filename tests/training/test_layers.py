@@ -14,6 +14,7 @@ from tfperf.training import (
     CompiledLayerNormalization,
     FlattenedDense,
     FusedBatchNormalization,
+    MergedAttention,
     SwappedConv2D,
     convolve,
 )
@@ -40,8 +41,7 @@ def check_equal(layer, fast, inputs, policy, **options):
     In half precision Keras's may itself be off by more than the tolerance, as on processors without arithmetic for it:
     then ours must be nearer to float32.
     """
-    shape = layer.compute_output_shape(inputs.shape)
-    upstream = np.random.default_rng(1).normal(size=shape)
+    upstream = np.random.default_rng(1).normal(size=layer(inputs, **options).shape)
     weights, found = layer.get_weights(), []
     for kind in (type(layer), fast):
         with_class(layer, kind)
@@ -59,9 +59,11 @@ def check_equal(layer, fast, inputs, policy, **options):
 def in_float32(layer, weights, inputs, upstream, **options):
     """The same from a layer of Keras's in float32."""
     exact = plain_class(layer).from_config(layer.get_config() | {"dtype": "float32"})
-    exact.build(inputs.shape)
+    inputs = tf.cast(inputs, "float32")
+    options = {name: inputs if tf.is_tensor(value) else value for name, value in options.items()}
+    exact(inputs, **options)
     exact.set_weights(weights)
-    return everything(exact, tf.cast(inputs, "float32"), upstream, **options)
+    return everything(exact, inputs, upstream, **options)
 
 
 def random_inputs(shape, policy, mean=0.0):
@@ -120,6 +122,57 @@ def test_a_layer_normalization_of_any_shape_is_keras_s(data, policy):
     )
     layer.build(shape)
     check_equal(layer, CompiledLayerNormalization, random_inputs(shape, policy), policy)
+
+
+@EXAMPLES
+@given(data=st.data(), policy=POLICIES)
+def test_attention_of_any_shape_is_keras_s(data, policy):
+    """In bfloat16 without a bias, as for convolutions."""
+    keras.utils.set_random_seed(0)
+    few = st.integers(1, 5)
+    layer = keras.layers.MultiHeadAttention(
+        data.draw(few),
+        data.draw(few),
+        value_dim=data.draw(st.one_of(st.none(), few)),
+        output_shape=data.draw(st.one_of(st.none(), few)),
+        use_bias=data.draw(st.booleans()) and policy == "float32",
+        bias_initializer="normal",
+        dtype=policy,
+    )
+    inputs = random_inputs([data.draw(few), data.draw(few), data.draw(few)], policy) / 4
+    layer(inputs, inputs)
+    check_equal(layer, MergedAttention, inputs, policy, value=inputs)
+
+
+def test_attention_has_one_product_for_queries_keys_and_values():
+    inputs = random_inputs([2, 3, 6], "float32")
+    layer = MergedAttention(2, 4)
+    layer(inputs, inputs)
+    traced = tf.function(lambda given: layer(given, given)).get_concrete_function(inputs)
+    kinds = [operation.type for operation in traced.graph.get_operations()]
+    assert "Einsum" not in kinds
+    assert kinds.count("MatMul") == 2  # and that of the output
+    assert kinds.count("BatchMatMulV2") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "given"),
+    [
+        ({}, {"value": random_inputs([2, 4, 6], "float32")}),
+        ({}, {"use_causal_mask": True}),
+        ({}, {"attention_mask": tf.linalg.band_part(tf.ones([2, 3, 3], tf.bool), -1, 0)}),
+        ({"use_gate": True}, {}),
+        ({"output_shape": (2, 3)}, {}),
+        ({"dropout": 0.5}, {}),
+    ],
+    ids=["another value", "causal", "mask", "gate", "output of two axes", "dropout"],
+)
+def test_attention_of_another_kind_is_keras_s(options, given):
+    inputs = random_inputs([2, 3, 6], "float32")
+    given = {"value": inputs, "training": False} | given
+    layer = keras.layers.MultiHeadAttention(2, 4, **options)
+    layer(inputs, **given)
+    check_equal(layer, MergedAttention, inputs, "float32", **given)
 
 
 @EXAMPLES

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfperf.training.attention import MergedAttention
     from tfperf.training.batch_norm import FusedBatchNormalization
     from tfperf.training.convolution import SwappedConv2D, convolve
     from tfperf.training.dense import FlattenedDense
@@ -21,6 +22,7 @@ __all__ = [
     "FlattenedDense",
     "FusedBatchNormalization",
     "Fusion",
+    "MergedAttention",
     "Swap",
     "SwappedConv2D",
     "Throughput",
@@ -39,6 +41,7 @@ _HOMES = {
     "FlattenedDense": "dense",
     "FusedBatchNormalization": "batch_norm",
     "Fusion": "fusing",
+    "MergedAttention": "attention",
     "Swap": "fusing",
     "SwappedConv2D": "convolution",
     "Throughput": "throughput",

@@ -15,6 +15,7 @@ from tfperf.measure.comparison import FEWEST_ROUNDS, Ratio, Verdict
 from tfperf.measure.value import Value
 from tfperf.measure.words import format_ratio, format_seconds
 from tfperf.training import looping
+from tfperf.training.attention import MergedAttention
 from tfperf.training.batch_norm import FusedBatchNormalization
 from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.dense import FlattenedDense
@@ -28,6 +29,7 @@ FORMS: dict[type, type] = {
     keras.layers.Conv2D: SwappedConv2D,
     keras.layers.Dense: FlattenedDense,
     keras.layers.LayerNormalization: CompiledLayerNormalization,
+    keras.layers.MultiHeadAttention: MergedAttention,
 }
 """Keras's class -> the faster form of its layers. Of these classes themselves: a subclass may do anything."""
 
@@ -121,6 +123,13 @@ class _Call(NamedTuple):
     shape: tuple[int | None, ...]
     dtype: str
     training: bool
+    copies: int
+    """How often the layer takes it: attention of a sequence with itself takes it as query and as value."""
+
+    @property
+    def shapes(self) -> list[tuple[int | None, ...]]:
+        """What `build` and `compute_output_shape` of the layer take."""
+        return [self.shape] * self.copies
 
 
 def fuse(
@@ -201,10 +210,12 @@ def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
     def watching(layer: Any) -> Callable[..., Any]:
         own = layer.call
 
-        def call(inputs: Any, *args: Any, **others: Any) -> Any:
-            seen = _Call(layer, tuple(inputs.shape), inputs.dtype.name, bool(others.get("training")))
-            calls.setdefault(layer, []).append(seen)
-            return own(inputs, *args, **others)
+        def call(*args: Any, **others: Any) -> Any:
+            given = [one for one in (*args, *others.values()) if tf.is_tensor(one)]
+            if given and all(one is given[0] for one in given):
+                shape, dtype, training = tuple(given[0].shape), given[0].dtype.name, bool(others.get("training"))
+                calls.setdefault(layer, []).append(_Call(layer, shape, dtype, training, len(given)))
+            return own(*args, **others)
 
         return call
 
@@ -239,7 +250,7 @@ def _times(call: _Call, form: type, time_limit: float) -> LayerTimes:
     """What a layer takes in both forms; kept, or measured now."""
     config = {name: value for name, value in call.layer.get_config().items() if name != "name"}
     threads = tf.config.threading.get_intra_op_parallelism_threads()
-    question = [form_name(form), config, call.shape, call.dtype, call.training, call.layer.trainable, threads]
+    question = [form_name(form), config, call.shapes, call.dtype, call.training, call.layer.trainable, threads]
     told = json.dumps(question, sort_keys=True, default=repr)
     name = f"layer-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
     return machine_cache(None, name, LayerTimes).get(lambda: _measured(call, form, time_limit))
@@ -251,9 +262,9 @@ def _measured(call: _Call, form: type, time_limit: float) -> LayerTimes:
     steps = {}
     for name, kind in (("plain", plain), ("fast", form)):
         layer = plain.from_config(call.layer.get_config())
-        layer.build(call.shape)
+        layer.build(*call.shapes)
         with_class(layer, kind)
-        steps[name] = _training_step(layer, given, call.training)
+        steps[name] = _training_step(layer, given, call)
     comparison = compare(steps, margin=MARGIN, time_limit=time_limit, rest_after=FEWEST_ROUNDS, seed=0)
     return LayerTimes(
         plain_seconds=comparison["plain"].median,
@@ -262,17 +273,18 @@ def _measured(call: _Call, form: type, time_limit: float) -> LayerTimes:
     )
 
 
-def _training_step(layer: Any, given: Any, training: bool) -> Callable[[], Any]:
+def _training_step(layer: Any, given: Any, call: _Call) -> Callable[[], Any]:
     """A function that calls a layer and computes all gradients, from the same input each time."""
-    options = {"training": training} if layer._call_has_training_arg else {}
-    upstream = tf.cast(tf.random.stateless_normal(layer.compute_output_shape(given.shape), [1, 0]), layer.compute_dtype)
+    options = {"training": call.training} if layer._call_has_training_arg else {}
+    upstream = tf.random.stateless_normal(layer.compute_output_shape(*call.shapes), [1, 0])
+    upstream = tf.cast(upstream, layer.compute_dtype)
 
     @tf.function  # type: ignore[untyped-decorator]
     def step(given: Any, upstream: Any) -> Any:
         sources = [given, *(variable.value for variable in layer.trainable_variables)]
         with tf.GradientTape() as tape:
             tape.watch(given)
-            outputs = layer(given, **options)
+            outputs = layer(*[given] * call.copies, **options)
         return [outputs, *tape.gradient(outputs, sources, upstream)]
 
     return lambda: step(given, upstream)
