@@ -98,8 +98,9 @@ class Task(NamedTuple):
 TASKS = (
     Task("resnet18", 64, 512, 1.12, 1.8),
     Task("resnet18", 256, 512, 1.12, 1.8),
-    *(Task(net, batch_size, 20_000, 1.2, 3.0) for net in ("mnist_cnn", "lenet", "mlp") for batch_size in (32, 256)),
-    Task("transformer", 32, 2048, 1.0, 1.0),
+    *(Task(net, size, 5_000, 1.2, 3.0) for net in ("mnist_cnn", "lenet") for size in (32, 256)),
+    *(Task("mlp", size, 20_000, 1.2, 3.0) for size in (32, 256)),
+    Task("transformer", 32, 512, 1.0, 1.0),
     *(Task(net, 32, 256, 1.0, 1.0) for net in ("mobilenetv2_96", "efficientnetb0_96")),
 )
 
@@ -112,6 +113,8 @@ HOPELESS = 4.0
 """Times the fastest epoch so far, from which on somebody takes no turns: their time would be most of all."""
 
 ROUNDS = 8
+"""The fewest from which a ratio has a 99 % interval: epochs are short enough for so many in `SECONDS`."""
+
 SECONDS = 300.0
 """What measuring a task takes."""
 
@@ -268,7 +271,8 @@ def said(task: Task, comparison: Comparison, failed: dict[str, str]) -> list[tup
     for rival, wanted in ((best["peers"], task.beside_best), (best["default"], task.beside_default)):
         ratio = comparison.ratio(rival, best["ours"])
         holds = ratio.estimate >= wanted
-        words = f"{task}: {best['ours']} beside {rival}: {format_ratio(ratio.interval)}, {wanted:g}x wanted: "
+        words = f"{task}: {best['ours']} beside {rival}: {format_ratio(ratio.interval)} in {comparison.rounds} rounds, "
+        words += f"{wanted:g}x wanted: "
         found.append((words + ("holds" if holds else "DOES NOT HOLD"), holds))
     return [*found, *((f"{task}: {name} did not run: {why}", False) for name, why in failed.items())]
 
