@@ -3,6 +3,7 @@
 What needs no TensorFlow is tested with servers that are processes only.
 """
 
+import contextlib
 import os
 import signal
 import socket
@@ -45,13 +46,23 @@ def empty_servers(monkeypatch):
         monkeypatch.setattr(cluster, name, lambda *_: None)
 
 
+STRANGERS = set()
+"""Processes that were there before this file's tests."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _strangers():
+    STRANGERS.update(children())
+
+
 def children():
-    """Processes of this test that live."""
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(child.cmdline())
-    ]
+    """Processes of this file's tests that live."""
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that ends meanwhile
+            if child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(child.cmdline()):
+                found.append(child)
+    return [child for child in found if child not in STRANGERS]
 
 
 def server_processes():

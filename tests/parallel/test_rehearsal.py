@@ -60,7 +60,11 @@ def marked(mark):
 
 def hanging(mark):
     """How many workers and their keepers hang already."""
-    return sum(any(HANG in part for part in process.cmdline()) for process in marked(mark))
+    found = 0
+    for process in marked(mark):
+        with contextlib.suppress(psutil.Error):  # one that ends meanwhile
+            found += any(HANG in part for part in process.cmdline())
+    return found
 
 
 def until(happened, what):

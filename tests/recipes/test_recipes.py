@@ -195,7 +195,7 @@ def test_optimizer_step_counts_the_operations_of_an_update(quick_run):
 def test_steps_per_execution_fits_a_line_and_counts_when_training_stops(quick_run):
     _, folder = quick_run("steps_per_execution")
     result = read_result(folder / "results" / "steps_per_execution.json")
-    assert len(result.agreements) == 4  # of 4, 16 and 64 steps a call and of the loop, with one step a call
+    assert len(result.agreements) == 5  # of 4, 16 and 64 steps a call and of both loops, with one step a call
     stopped = "steps until training stops that should stop after one: fit, "
     assert [value for name, value in result.facts.items() if name.startswith(stopped)] == [1, 4, 16, 64]
     assert result.facts["seconds of a call"] >= 0
