@@ -33,7 +33,7 @@ FORMS: dict[type, type] = {
 }
 """Keras's class -> the faster form of its layers. Of these classes themselves: a subclass may do anything."""
 
-TIME_LIMIT = 1.0
+TIME_LIMIT = 2.0
 """Seconds for the two forms of a layer together; what has the same shapes is measured once."""
 
 MARGIN = 0.03
