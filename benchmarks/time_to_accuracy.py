@@ -1,7 +1,7 @@
 """How long does a net train until it is right often enough, tuned by `tfperf tune --train` and by Keras's `fit`?
 
     python benchmarks/time_to_accuracy.py --json figures.json                   # ResNet-18 to 90 %: hours
-    python benchmarks/time_to_accuracy.py --net lenet --target 0.85 --seeds 2   # minutes
+    python benchmarks/time_to_accuracy.py --net lenet --target 0.8 --seeds 2    # minutes
 
 Both have the same weights at the start, the same images in the same order, and Adam, for each seed. They train in
 turns, a stretch of images at a time, each in a process of its own; after each stretch the accuracy on all test images

@@ -30,10 +30,8 @@ def load(given: Given) -> Loaded:
     if "tfperf" in given.way:
         from tfperf.training import fast_optimizer, fit, fuse
 
-        words, train = (
-            str(fuse(net, inputs[:batch_size])).splitlines()[0],
-            partial(fit, jit_compile="loop" in given.way),
-        )
+        words = str(fuse(net, inputs[:batch_size])).splitlines()[0]
+        train = partial(fit, jit_compile="loop" in given.way)
         fast_optimizer(optimizer)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     net.compile(optimizer, loss, jit_compile=WAYS[given.way])

@@ -13,7 +13,6 @@ __all__ = ["build", "build_alike", "efficientnet_b0", "mobilenet_v2", "model_of"
 
 SEED = 0
 
-
 TRAINED = {
     "mobilenetv2_96": keras.applications.MobileNetV2,
     "efficientnetb0_96": keras.applications.EfficientNetB0,

@@ -60,7 +60,7 @@ def test_why_not(changes, why):
 
 
 def test_where_seeds_agree_by_chance_the_band_is_as_wide_as_usual():
-    """ResNet50's first 20 steps: the same seed with another order of additions came to 2.10 in the second segment."""
+    """ResNet50's first 20 steps: the same seed with another order of additions came to 2.10 in one segment."""
     losses = (2.5, 2.36, 2.2), (3.5, 2.32, 2.3), (2.2, 2.53, 2.9)
     references = [like(losses=seen) for seen in losses]
     assert why_not_followed(like(losses=(2.5, 2.10, 2.2)), references[:2]) is not None  # only 0.1 apart in the median
