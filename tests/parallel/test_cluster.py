@@ -47,12 +47,12 @@ def empty_servers(monkeypatch):
 
 
 STRANGERS = set()
-"""Processes that were there before this file's tests."""
+"""Numbers of processes older than this file's tests; servers are sent this module, so numbers alone can be kept."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _strangers():
-    STRANGERS.update(children())
+    STRANGERS.update(child.pid for child in children())
 
 
 def children():
@@ -62,7 +62,7 @@ def children():
         with contextlib.suppress(psutil.NoSuchProcess):  # one that ends meanwhile
             if child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in " ".join(child.cmdline()):
                 found.append(child)
-    return [child for child in found if child not in STRANGERS]
+    return [child for child in found if child.pid not in STRANGERS]
 
 
 def server_processes():
