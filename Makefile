@@ -5,7 +5,10 @@ STAMP := .venv/.installed
 HOROVOD := .venv/.horovod
 PEERS := .venv-peers/.installed
 
-.PHONY: cook quick test lint types data peers clean
+BOOK := docs/_build
+TRANSLATED := index start errata glossary recipes concordance
+
+.PHONY: cook quick test lint types data peers docs translations record clean
 
 cook: $(STAMP) data
 	$(BIN)/tfperf run hybridize mnist_mixed_mirrored save_model
@@ -33,6 +36,24 @@ data: $(STAMP)
 # PyTorch and JAX for benchmarks/peers.py, in a .venv of their own; nothing else needs them.
 peers: $(PEERS)
 
+# The book, in both languages; warnings are errors. Open docs/_build/index.html.
+docs: $(STAMP)
+	for language in en zh_CN; do \
+	    $(BIN)/sphinx-build -q -W --keep-going -D language=$$language -d $(BOOK)/doctrees/$$language docs $(BOOK)/$$language || exit; \
+	done
+	cp docs/languages.html $(BOOK)/index.html
+
+# Brings docs/locales up to date with the pages that are translated.
+translations: $(STAMP)
+	$(BIN)/sphinx-build -q -b gettext -d $(BOOK)/doctrees/gettext docs $(BOOK)/gettext
+	rm -rf $(BOOK)/translated && mkdir $(BOOK)/translated
+	cp $(TRANSLATED:%=$(BOOK)/gettext/%.pot) $(BOOK)/translated
+	$(BIN)/sphinx-intl update --pot-dir $(BOOK)/translated --locale-dir docs/locales --language zh_CN --line-width 0
+
+# Runs every recipe whole, about 40 minutes, and keeps what this machine gave under docs/recorded. Let nothing else run.
+record: $(STAMP) data $(HOROVOD)
+	$(BIN)/tfperf record
+
 $(PEERS): benchmarks/peers-requirements.txt
 	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers-requirements.txt
@@ -50,4 +71,4 @@ $(HOROVOD): $(STAMP)
 	touch $(HOROVOD)
 
 clean:
-	rm -rf .venv .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis results
+	rm -rf .venv .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis results $(BOOK)

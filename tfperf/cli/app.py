@@ -17,6 +17,7 @@ from tfperf.cli.hardware_command import hardware
 from tfperf.cli.horovod_command import horovod
 from tfperf.cli.launch_command import launch
 from tfperf.cli.list_command import show_recipes
+from tfperf.cli.record_command import record
 from tfperf.cli.report_command import report
 from tfperf.cli.run_command import run
 from tfperf.cli.scale_command import scale
@@ -46,6 +47,7 @@ app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     options_metavar="",
 )(run)
+app.command()(record)
 app.command()(env)
 app.command()(data)
 app.command()(compare)

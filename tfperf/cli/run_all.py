@@ -28,7 +28,7 @@ from tfperf.measure.words import escape_unprintable
 from tfperf.processes import STDOUT, ChildProcess
 from tfperf.report.tables import bare_table
 
-__all__ = ["lacking", "run_all"]
+__all__ = ["lacking", "plain_command", "run_all"]
 
 DEADLINE = 900.0
 """Seconds for one recipe; it means a hang, not a speed."""
@@ -63,7 +63,20 @@ class Run(NamedTuple):
     """The first sentence of what it found, or why it found nothing."""
 
 
-def run_all(recipes: Mapping[str, Path], flags: Sequence[str], deadline: float = DEADLINE) -> int:
+def plain_command(path: Path) -> Sequence[str]:
+    """Start a recipe as one process of this Python."""
+    return sys.executable, str(path)
+
+
+def run_all(
+    recipes: Mapping[str, Path],
+    flags: Sequence[str],
+    deadline: float = DEADLINE,
+    *,
+    command: Callable[[Path], Sequence[str]] = plain_command,
+    results: Path | None = None,
+    on_done: Callable[[str, Path], None] | None = None,
+) -> int:
     """Run recipes, each in a process of its own that prints into a log beside its result; then print a table.
 
     Ctrl-C ends the recipe that runs, with all that it started; the table is of those that were begun.
@@ -72,6 +85,9 @@ def run_all(recipes: Mapping[str, Path], flags: Sequence[str], deadline: float =
         recipes: name -> file.
         flags: for each of them.
         deadline: seconds for each of them.
+        command: the words that start a recipe, before its flags.
+        results: the folder of results, plots and logs; None: that of `tfperf run`.
+        on_done: called with the name and the result file of a recipe as soon as it has ended well.
 
     Returns:
         The exit code: 0, 1 if a recipe failed, 130 after Ctrl-C.
@@ -84,24 +100,27 @@ def run_all(recipes: Mapping[str, Path], flags: Sequence[str], deadline: float =
             for name, path in recipes.items():
                 show(name)
                 began = time.time()
-                status, words = _run(name, path, flags, deadline)
+                result = result_file(name) if results is None else results / f"{name}.json"
+                words_of_result = [] if results is None else ["--json", str(result)]
+                status, words = _run([*command(path), *flags, *words_of_result], path, result, deadline)
+                if status is RecipeStatus.DONE and on_done is not None:
+                    on_done(name, result)
                 runs.append(Run(name, status, time.time() - began, words))
     except KeyboardInterrupt:
         runs.append(Run(name, RecipeStatus.INTERRUPTED, time.time() - began, ""))
     console.print(_table(runs))
-    console.print(_summary(runs, len(recipes)), markup=False)
+    console.print(_summary(runs, len(recipes), results or result_file("all").parent), markup=False)
     reached = {run.status for run in runs}
     return INTERRUPTED if RecipeStatus.INTERRUPTED in reached else int(RecipeStatus.FAILED in reached)
 
 
-def _run(name: str, path: Path, flags: Sequence[str], deadline: float) -> tuple[RecipeStatus, str]:
+def _run(command: Sequence[str], path: Path, result: Path, deadline: float) -> tuple[RecipeStatus, str]:
     """Run one recipe; what became of it, and its words for the table."""
-    result = result_file(name)
     log = result.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     before = _version(result)
     try:
-        code = _exit_code([sys.executable, str(path), *flags], log, deadline)
+        code = _exit_code(command, log, deadline)
     except TimeoutError:
         return RecipeStatus.FAILED, f"it did not end within {deadline:g} s; see {log}"
     if code:
@@ -214,11 +233,11 @@ def _table(runs: Sequence[Run]) -> Table:
     return table
 
 
-def _summary(runs: Sequence[Run], total: int) -> str:
+def _summary(runs: Sequence[Run], total: int, folder: Path) -> str:
     """How many ended in which way, and in how long."""
     counts = {status: sum(run.status is status for run in runs) for status in RecipeStatus}
     words = [f"{count} {status}" for status, count in counts.items() if count]
     if len(runs) < total:
         words.append(f"{total - len(runs)} not begun")
     seconds = sum(run.seconds for run in runs)
-    return f"{', '.join(words)}; {seconds:.0f} s. Results, plots and logs: {result_file('all').parent}/"
+    return f"{', '.join(words)}; {seconds:.0f} s. Results, plots and logs: {folder}/"

@@ -44,7 +44,7 @@ class _OneLineParser(argparse.ArgumentParser):
 def parse_flags(
     name: str, header: Header, *, batch: int, model: str | None, own: Mapping[str, Flag], arguments: list[str] | None
 ) -> argparse.Namespace:
-    """The values of all flags: quick, json, batch, seed, time_limit, model and inputs, and the recipe's own.
+    """The values of all flags: quick, svg, json, batch, seed, time_limit, model and inputs, and the recipe's own.
 
     Args:
         name: the recipe's.
@@ -128,6 +128,7 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
     """Add the flags that mean the same to every recipe."""
     add = parser.add_argument
     add("--quick", action="store_true", help="a short run with rougher figures")
+    add("--svg", action="store_true", help="draw the plot as SVG, not as PNG")
     add(
         "--seed",
         type=_whole(0, most=2**32 - 1),

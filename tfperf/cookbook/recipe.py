@@ -319,7 +319,8 @@ class Recipe:
         """
         if not self._is_first:
             return
-        path: Path = self.flags.json.with_name(f"{self.flags.json.stem}{suffix}.png")
+        kind = "svg" if self.flags.svg else "png"
+        path: Path = self.flags.json.with_name(f"{self.flags.json.stem}{suffix}.{kind}")
         plots.save(path, lambda figure: draw(figure, *args))
         self._plots.append(path)
 

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import os
 import platform
+import re
 import time
 from collections.abc import Mapping
 from importlib import metadata
@@ -18,7 +19,7 @@ from tfperf.measure.words import escape_unprintable
 from tfperf.processes import run
 from tfperf.system import usable_cores
 
-__all__ = ["Conditions", "Environment", "Watch", "accelerator_names"]
+__all__ = ["Conditions", "Environment", "Watch", "accelerator_names", "machine_name"]
 
 PACKAGES = (
     "tfperf",
@@ -55,6 +56,14 @@ ARITHMETIC: Mapping[str, tuple[str, ...]] = {
     "int8": ("avx_vnni", "avx512_vnni", "amx_int8", "i8mm"),
 }
 """Number format -> those of which any one computes in it; without, kernels of a half format convert to float32."""
+
+ZEN: tuple[tuple[int, range, str], ...] = (
+    (0x17, range(0x30), "zen1"), (0x17, range(0x50, 0x60), "zen1"), (0x17, range(0x30, 0x100), "zen2"),
+    (0x19, range(0x10, 0x20), "zen4"), (0x19, range(0x60, 0xB0), "zen4"), (0x19, range(0x60), "zen3"),
+    (0x1A, range(0x30), "zen5"), (0x1A, range(0x40, 0x50), "zen5"), (0x1A, range(0x60, 0x80), "zen5"),
+)  # fmt: skip
+"""Family, models and microarchitecture of AMD's processors, the first that fits; virtual machines hide their names and
+some of their instructions. Source: bsp_init_amd in Linux's arch/x86/kernel/cpu/amd.c."""
 
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
 
@@ -194,6 +203,21 @@ def _cpu_line(field: str) -> str:
 
 def _cpu_name() -> str:
     return _cpu_line("model name") or platform.processor() or platform.machine()
+
+
+def machine_name() -> str:
+    """A short name of this machine, fit for a folder: its processor and its cores, as `epyc-zen3-2`."""
+    model = re.sub(r"\((?:R|TM)\)|\b(?:AMD|Intel|CPU|Processor|with|\d+-Core)\b|@.*", " ", _cpu_name())
+    words = re.findall(r"[a-z0-9]+", f"{model} {_microarchitecture()} {usable_cores()}".lower())
+    return "-".join(words)
+
+
+def _microarchitecture() -> str:
+    """That of an AMD processor; empty for others, whose names tell."""
+    if _cpu_line("vendor_id") != "AuthenticAMD":
+        return ""
+    family, model = int(_cpu_line("cpu family") or 0), int(re.sub(r"\D", "", _cpu_line("model\t")) or 0)
+    return next((name for number, models, name in ZEN if family == number and model in models), "")
 
 
 def _cpu_features() -> tuple[str, ...]:

@@ -162,14 +162,15 @@ def write_figure(path: Path, figure: Figure, kind: str) -> None:
 
 
 def save(path: Path, draw: Callable[[Figure], None]) -> None:
-    """Draw a figure and write it as a PNG, whole or not at all.
+    """Draw a figure and write it whole or not at all, as SVG where the file's name ends so, else as PNG.
 
     Raises:
         ResultFileError: the file cannot be written there.
     """
-    figure = Figure(figsize=(9, 4.5), dpi=120, layout="constrained")
-    draw(figure)
-    write_figure(path, figure, "png")
+    with mpl.rc_context({"svg.hashsalt": path.name}):  # else the same plot is another file each time
+        figure = Figure(figsize=(9, 4.5), dpi=120, layout="constrained")
+        draw(figure)
+        write_figure(path, figure, "svg" if path.suffix == ".svg" else "png")
 
 
 # ------------------------------------------------------------ comparisons

@@ -1,0 +1,104 @@
+"""Recordings: they know of which technique they are, and are read strictly."""
+
+import json
+
+import pytest
+
+from tfperf.cookbook import list_recipes
+from tfperf.cookbook.recording import (
+    Recording,
+    read_recordings,
+    recorded_machines,
+    technique_digest,
+    why_stale,
+)
+from tfperf.errors import RecipeError, ResultFileError
+from tfperf.measure.results import Result, write_result
+
+HYBRIDIZE = list_recipes()["hybridize"]
+FIRST = '''    """Trace the net once; later calls run the graph without Python between its layers."""
+    return tf.function(net)
+'''
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A function that gives hybridize with one text replaced."""
+
+    def changed(old, new):
+        text = HYBRIDIZE.read_text(encoding="utf-8")
+        assert text.count(old) == 1
+        path = tmp_path / "hybridize.py"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        return path
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (FIRST, FIRST.replace("Trace the net", "Trace it")),
+        (FIRST, FIRST.replace("return tf", "# a comment\n    return  tf")),
+        ("def main(recipe: Recipe) -> None:", "def main(recipe) -> None:"),
+    ],
+    ids=["docstring", "comment and space", "main"],
+)
+def test_words_layout_and_experiment_are_not_the_technique(changed, old, new):
+    assert technique_digest(changed(old, new)) == technique_digest(HYBRIDIZE)
+
+
+def test_a_change_of_the_technique_changes_the_digest(changed):
+    path = changed(FIRST, FIRST.replace("tf.function(net)", "tf.function(net, autograph=False)"))
+    assert technique_digest(path) != technique_digest(HYBRIDIZE)
+
+
+def test_the_digests_of_all_recipes_differ():
+    digests = [technique_digest(path) for path in list_recipes().values()]
+    assert len(set(digests)) == len(digests)
+
+
+def test_a_recording_is_stale_when_the_technique_has_changed(changed):
+    recording = Recording(technique=technique_digest(HYBRIDIZE), result=Result(name="hybridize"))
+    assert why_stale(recording, HYBRIDIZE) == ""
+    other = changed(FIRST, FIRST.replace("tf.function(net)", "tf.function(net, autograph=False)"))
+    assert "tfperf record hybridize" in why_stale(recording, other)
+
+
+def test_recordings_are_read_by_machine(tmp_path):
+    recording = Recording(technique="0" * 64, result=Result(name="hybridize"))
+    write_result(tmp_path / "toy-2" / "hybridize.json", recording)
+    (tmp_path / "toy-2" / "hybridize.svg").write_text("<svg/>", encoding="utf-8")
+    assert recorded_machines(tmp_path) == ["toy-2"]
+    assert read_recordings(tmp_path / "toy-2") == {"hybridize": recording}
+    assert recorded_machines(tmp_path / "none") == []
+    assert read_recordings(tmp_path / "none") == {}
+
+
+def test_a_recording_of_no_recipe_is_refused(tmp_path):
+    write_result(tmp_path / "no_such.json", Recording(technique="0" * 64, result=Result(name="no_such")))
+    with pytest.raises(RecipeError, match=r"no_such\.json"):
+        read_recordings(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"technique": "0"}, {"version": 2}, {"more": 1}, {"result": None}])
+def test_what_is_no_recording_is_refused(tmp_path, change):
+    document = json.loads(Recording(technique="0" * 64, result=Result(name="hybridize")).model_dump_json())
+    (tmp_path / "hybridize.json").write_text(json.dumps(document | change), encoding="utf-8")
+    with pytest.raises(ResultFileError):
+        read_recordings(tmp_path)
+
+
+def test_the_recordings_of_the_book_are_of_todays_techniques():
+    folder = HYBRIDIZE.parents[1] / "docs" / "recorded"
+    for machine in recorded_machines(folder):
+        for name, recording in read_recordings(folder / machine).items():
+            assert why_stale(recording, list_recipes()[name]) == ""
+            assert (folder / machine / f"{name}.svg").is_file()
+            assert recording.result.name == name
+
+
+def test_the_recordings_of_the_book_name_no_place_of_their_machine():
+    folder = HYBRIDIZE.parents[1] / "docs" / "recorded"
+    texts = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.*")}
+    assert [path.name for path, text in texts.items() for place in ("/root", "/home/", "/tmp/") if place in text] == []
