@@ -10,7 +10,7 @@ Time: about 30 s on 2 cores; with --quick about 20 s.
 Shows: by_output_channels, by_input_channels, bytes_of_a_pair
 Try:
     - --hidden 64: the Dense layers exchange less than with data parallelism only for batches below 64.
-    - --batch 8: the exchanges shrink with the batch, but their number stays, and so does the time that each takes.
+    - --batch 8: the exchanges shrink with the batch, but their number stays, and so does the start of each.
 """
 
 import keras

@@ -3,7 +3,7 @@
 Source: 000, 序列化
 Claim: a compiled model can be saved, and run on other devices and from other front-end languages. It names no figure.
 Expect: one table: eager Keras beside the same net as a graph, in C, in LiteRT, ONNX Runtime and OpenVINO, and compiled
-    ahead of time by XLA; the same outputs from all, and larger differences than the graph alone brings.
+    ahead of time by XLA; the same outputs from all, and more speed than the graph alone brings.
 Holds not: for a large net, most of whose time is arithmetic: there the engines come closer.
 Needs: TensorFlow and a C++ compiler; LiteRT, ONNX Runtime and OpenVINO where they are installed
     (pip install 'tfperf[engines]'); no GPU, no data.

@@ -3,7 +3,7 @@
 Source: 002, 6.2.3.1 基础概念
 Claim: more workers (n) or more images for each (b) make a larger batch, which needs more computation for the same
     accuracy. In 6.2.3.2: large batches want an optimizer made for them. The source names no figure and no optimizer.
-Holds not: for other nets, data and accuracies in figures: their critical batches go from tens to millions.
+Holds not: its figures are this net's; the critical batches of other nets, data and accuracies go from tens to millions.
 Needs: TensorFlow; real images (tfperf data fashion_mnist).
 Time: about 2 minutes on 2 cores; with --quick about 30 s.
 Shows: scaled_rate, warm_up, scaled_twice, gradient_noise

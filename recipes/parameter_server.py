@@ -5,11 +5,12 @@ Claim: one server is the bottleneck; n servers with 1/n of the parameters each r
     15 to 80 ms, because buses differ. More complex ways are asynchronous.
 Expect: LeNet on TensorFlow's own servers over gRPC; the time of a step follows the bytes of the fullest server.
 Holds not: where the workers' arithmetic takes longer than the servers' links; without root's rights no link is limited.
-Needs: TensorFlow; real images (tfperf data fashion_mnist); a kernel that allows a network of loopback alone.
+Needs: TensorFlow; real images (tfperf data fashion_mnist); a Linux that allows private networks.
 Time: about 40 s on 2 cores; with --quick about 30 s, on fewer images.
 Shows: place, gradient_step, apply_sums, train
-Try: --megabytes 100: the links no longer matter, and neither does the number of servers.
-    --servers 4: whole tensors gain nothing more, as the largest stays on one server; equal parts do.
+Try:
+    - --megabytes 100: the links no longer matter, and neither does the number of servers.
+    - --servers 4: whole tensors gain nothing more, as the largest stays on one server; equal parts do.
 """
 
 import time
@@ -42,9 +43,8 @@ def gradient_step(net, weights, targets, rate, images, labels):
     values = [tf.reshape(tf.concat(parts, 0), own.shape) for parts, own in zip(weights, net.weights, strict=True)]
     with tf.GradientTape() as tape:
         tape.watch(values)
-        logits, _ = net.stateless_call(values, [], images)
-        loss = tf.reduce_sum(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
-    for parts, gradient in zip(targets, tape.gradient(loss, values), strict=True):
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, net.stateless_call(values, [], images)[0])
+    for parts, gradient in zip(targets, tape.gradient(losses, values), strict=True):  # of their sum
         pieces = tf.split(-rate * tf.reshape(gradient, [-1]), [part.shape[0] for part in parts])
         for part, piece in zip(parts, pieces, strict=True):
             part.assign_add(piece)

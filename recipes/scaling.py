@@ -4,7 +4,7 @@ Source: 002, 6.2.3.1 基础概念
 Claim: a step takes max(t1, t2), with t1 for the gradients of b images and t2 for the exchange of m of them; n workers
     of batch b equal one of n b, and ideally are n times as fast; take b so large that t1 > t2. In 6.2.3.2: arithmetic
     for each weight: Inception > ResNet > AlexNet. The source names no figure.
-Holds not: in figures: the workers are processes of one machine, whose connections are slowed down as if by a network.
+Holds not: its figures are no cluster's: the workers are processes of one machine, on slowed connections.
 Needs: TensorFlow; Linux, which slows connections down; no GPU, no data.
 Time: about 80 s on 2 cores; with --quick about 30 s.
 Shows: step_seconds, ring_seconds, knee
