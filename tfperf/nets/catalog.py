@@ -22,15 +22,15 @@ NAMES = ("mlp", "mnist_cnn", "lenet", "resnet18", "transformer")
 def get_net(name: str = "mlp", *, seed: int | None = None, **options: Any) -> "keras.Model":
     """Build a net by its name; ``get_net()`` is the multilayer perceptron of 512 features and 2 outputs.
 
-    =============  ====================  ====================  ==========================================
+    =============  ====================  =====================  ==========================================
     name           input of one example  logits of one example  what it is
-    =============  ====================  ====================  ==========================================
-    mlp            (512,) float          (2,)                  Dense 256, 128, 2
-    mnist_cnn      (28, 28, 1) float     (10,)                 one convolution, one hidden layer
-    lenet          (28, 28, 1) float     (10,)                 two convolutions, average pooling
-    resnet18       (28, 28, 1) float     (10,)                 18 layers with residual connections
-    transformer    (64,) int32 ids       (10,)                 encoder of 2 blocks, 128 wide
-    =============  ====================  ====================  ==========================================
+    =============  ====================  =====================  ==========================================
+    mlp            (512,) float          (2,)                   Dense 256, 128, 2
+    mnist_cnn      (28, 28, 1) float     (10,)                  one convolution, one hidden layer
+    lenet          (28, 28, 1) float     (10,)                  two convolutions, average pooling
+    resnet18       (28, 28, 1) float     (10,)                  18 layers with residual connections
+    transformer    (64,) int32 ids       (10,)                  encoder of 2 blocks, 128 wide
+    =============  ====================  =====================  ==========================================
 
     Every net takes a batch of any size, returns logits (no softmax) of shape (batch, num_classes) in float32
     under every precision policy, and computes everything before them as the global Keras policy says.

@@ -65,7 +65,8 @@ def in_private_network(function: Callable[P, T], *args: P.args, **kwargs: P.kwar
 
     Args:
         function: of a module, or of the script that is run; with what it uses it is pickled by value.
-        *args, **kwargs: its arguments, pickled, as is its result.
+        *args: its arguments, pickled, as is its result.
+        **kwargs: its arguments by name, pickled too.
 
     Raises:
         TfperfError: the function has raised it, or has failed otherwise, or its process has ended.
