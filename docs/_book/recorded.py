@@ -60,7 +60,7 @@ def _sentence(sentence: str) -> nodes.paragraph:
 def _table(comparison: Comparison) -> nodes.table:
     """One row for each candidate, as the recipe prints it."""
     first = comparison.measurements[0]
-    rows = [("", "median [95 %]", "speed-up [99 %]", "")]
+    rows = [("candidate", "median [95 %]", "speed-up [99 %]", "verdict")]
     for measurement in comparison.measurements:
         ratio = None if measurement is first else comparison.ratio(first.name, measurement.name)
         speed, verdict = (format_ratio(ratio.interval), str(ratio.verdict)) if ratio else ("1", "baseline")
