@@ -1,5 +1,6 @@
 """The concordance: every claim of the sources, with a verdict, and what recorded runs say of it."""
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from tfperf.cookbook.catalog import list_recipes
 from tfperf.cookbook.recording import Recording
 from tfperf.errors import TfperfError
-from tfperf.measure.results import Result
+from tfperf.measure.results import Fact, Result
 
 DOCUMENTS = {
     "000": "计算性能 (机器学习)(TensorFlow)",
@@ -35,6 +36,9 @@ class Figure(_Part):
     ratio: tuple[str, str] | None = None
     """Names of a comparison: how many times as fast the second is as the first."""
     fact: str = ""
+    """The name of a fact; of words, the first number counts."""
+    facts: tuple[str, str] | None = None
+    """Names of two facts: how many times as large the first is as the second."""
     unit: str = ""
     claimed: float | None = None
     """The source's own figure."""
@@ -43,8 +47,8 @@ class Figure(_Part):
 
     @model_validator(mode="after")
     def _has_one_place(self) -> Self:
-        if (self.ratio is None) == (not self.fact):
-            raise ValueError("expected either a ratio or a fact")
+        if [bool(self.ratio), bool(self.fact), bool(self.facts)].count(True) != 1:
+            raise ValueError("expected a ratio, a fact or two facts")
         return self
 
 
@@ -109,25 +113,38 @@ def judge(claim: Claim, result: Result) -> str:
         TfperfError: the result does not hold what the claim names.
     """
     figure = claim.figure
-    assert figure is not None
-    value = _value(claim.id, figure, result)
-    words = f"{value:.3g} {figure.unit}".strip()
+    if figure is None:
+        return ""
+    value, words = _value(claim.id, figure, result)
+    words = f"{words} {figure.unit}".strip()
     if figure.at_least is None and figure.at_most is None:
         return words
     holds = (figure.at_least is None or value >= figure.at_least) and (
         figure.at_most is None or value <= figure.at_most
     )
-    against = f", {value / figure.claimed:.2g} times the source's {figure.claimed:g}" if figure.claimed else ""
+    against = f"; {value / figure.claimed:.2g} times the source's {figure.claimed:,g}" if figure.claimed else ""
     return f"{'holds' if holds else 'does not hold'}: {words}{against}"
 
 
-def _value(name: str, figure: Figure, result: Result) -> float:
+def _value(name: str, figure: Figure, result: Result) -> tuple[float, str]:
+    """The figure of a result, as a number and in words without its unit."""
     if figure.fact:
-        if figure.fact not in result.facts:
-            raise TfperfError(f"claim {name}: the recording of {figure.recipe} has no fact {figure.fact!r}")
-        return float(result.facts[figure.fact])
+        fact = _fact(name, figure.fact, result)
+        number = re.search(r"\d[\d,]*(?:\.\d+)?", fact) if isinstance(fact, str) else None
+        if number:
+            return float(number[0].replace(",", "")), str(fact)
+        return (float(fact), ("no", "yes")[fact]) if isinstance(fact, bool) else (float(fact), f"{fact:,.3g}")
+    if figure.facts:
+        first, second = (float(_fact(name, one, result)) for one in figure.facts)
+        return first / second, f"{first / second:.3g}"
     for comparison in result.comparisons:
-        names = [measurement.name for measurement in comparison.measurements]
-        if set(figure.ratio or ()) <= set(names):
-            return comparison.ratio(*figure.ratio).estimate
+        if set(figure.ratio or ()) <= {measurement.name for measurement in comparison.measurements}:
+            estimate = comparison.ratio(*figure.ratio).estimate
+            return estimate, f"{estimate:.3g}"
     raise TfperfError(f"claim {name}: the recording of {figure.recipe} compares no {' and '.join(figure.ratio or ())}")
+
+
+def _fact(name: str, fact: str, result: Result) -> Fact:
+    if fact not in result.facts:
+        raise TfperfError(f"claim {name}: the recording of {result.name} has no fact {fact!r}")
+    return result.facts[fact]

@@ -38,12 +38,15 @@ def claim(**figure):
     return Claim(id="000-19", **values, figure=Figure(recipe="hybridize", **figure))
 
 
+FACTS = {"traces": 4, "calls": 2, "disk": "4,843, queued 7,639", "folded": True}
+
+
 @pytest.fixture(scope="module")
 def result():
     """A result with one fact and one comparison, in which "graph" does less."""
     ways = {"eager": lambda: sum(range(20_000)), "graph": lambda: sum(range(200))}
     comparison = compare(ways, time_limit=1.0)
-    return Result(name="hybridize", comparisons=(comparison,), facts={"traces": 4})
+    return Result(name="hybridize", comparisons=(comparison,), facts=FACTS)
 
 
 def test_the_concordance_of_the_book_is_whole():
@@ -83,13 +86,21 @@ def test_a_claim_that_comes_twice_is_refused(read):
 def test_a_ratio_is_judged_by_its_bounds(result):
     ratio = result.comparisons[0].ratio("eager", "graph").estimate
     words = judge(claim(ratio=("eager", "graph"), unit="times", claimed=2.2, at_least=2.2), result)
-    assert words == f"holds: {ratio:.3g} times, {ratio / 2.2:.2g} times the source's 2.2"
+    assert words == f"holds: {ratio:.3g} times; {ratio / 2.2:.2g} times the source's 2.2"
     assert judge(claim(ratio=("graph", "eager"), at_least=2.2), result).startswith("does not hold: 0.0")
     assert judge(claim(ratio=("eager", "graph"), at_most=2.2), result).startswith("does not hold: ")
 
 
 def test_a_figure_without_bounds_is_shown_without_a_verdict(result):
     assert judge(claim(fact="traces", unit="traces"), result) == "4 traces"
+
+
+def test_facts_are_numbers_words_or_two_of_them(result):
+    assert judge(claim(fact="disk", claimed=100_000, at_least=100_000), result) == (
+        "does not hold: 4,843, queued 7,639; 0.048 times the source's 100,000"
+    )
+    assert judge(claim(fact="folded", at_least=1), result) == "holds: yes"
+    assert judge(claim(facts=("traces", "calls"), unit="a call", at_most=1), result) == "does not hold: 2 a call"
 
 
 @pytest.mark.parametrize("figure", [{"fact": "no such fact"}, {"ratio": ("eager", "XLA")}])
@@ -100,7 +111,7 @@ def test_a_figure_that_the_recording_lacks_is_refused(result, figure):
 
 @pytest.mark.parametrize("figure", [{}, {"fact": "traces", "ratio": ("eager", "graph")}])
 def test_a_figure_has_one_place(figure):
-    with pytest.raises(ValueError, match="either a ratio or a fact"):
+    with pytest.raises(ValueError, match="expected a ratio, a fact or two facts"):
         Figure(recipe="hybridize", **figure)
 
 

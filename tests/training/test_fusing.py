@@ -6,7 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tfperf.exports import export, verify
-from tfperf.training import fast_optimizer, fuse, unfuse
+from tfperf.measure import Ratio, Verdict
+from tfperf.training import fast_optimizer, fuse, fusing, unfuse
+from tfperf.training.fusing import LayerTimes
 from tfperf.training.saved_form import form_name, plain_class
 
 IMAGES = np.random.default_rng(0).normal(size=(16, 8, 8, 3)).astype("float32")
@@ -111,8 +113,30 @@ def test_what_is_faster_is_kept_and_the_rest_stays(policy, tmp_path, monkeypatch
     lines = str(fusion).splitlines()
     assert len(lines) == 4
     assert all(one.layer in line for one, line in zip(fusion.swaps, lines[1:], strict=True))
-    unfuse(model)
-    assert fuse(model, batch_size=16).swaps == fusion.swaps  # it was kept: nothing is measured again
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "measurements"),
+    [(["faster"], 1), (["no difference"], 1), (["too noisy to say", "faster"], 2), (["too few rounds", "slower"], 2)],
+)
+def test_what_is_decided_is_kept_and_the_rest_measured_again(verdicts, measurements, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
+    made_so_far = []
+
+    def measured(*_):
+        verdict = Verdict(verdicts[len(made_so_far)])
+        made_so_far.append(verdict)
+        ratio = Ratio(baseline="plain", candidate="fast", estimate=1.5, low=1.2, high=1.8, verdict=verdict)
+        return LayerTimes(plain_seconds=3.0, fast_seconds=2.0, ratio=ratio)
+
+    monkeypatch.setattr(fusing, "_measured", measured)
+    inputs = keras.Input((8, 8, 4))
+    model = keras.Model(inputs, keras.layers.Conv2D(4, 3, padding="same")(inputs))
+    for _ in range(3):
+        last = fuse(model).swaps[0].times.ratio.verdict
+        unfuse(model)
+    assert len(made_so_far) == measurements
+    assert last == verdicts[-1]
 
 
 def test_two_layers_alike_are_measured_once(tmp_path, monkeypatch):

@@ -33,6 +33,9 @@ FORMS: dict[type, type] = {
 }
 """Keras's class -> the faster form of its layers. Of these classes themselves: a subclass may do anything."""
 
+UNDECIDED = (Verdict.TOO_NOISY, Verdict.TOO_FEW)
+"""Verdicts of a measurement that is made again when it is asked for again: a quieter minute may tell."""
+
 TIME_LIMIT = 2.0
 """Seconds for the two forms of a layer together; what has the same shapes is measured once."""
 
@@ -164,10 +167,11 @@ def fuse(
         ValueError: the model is not built, or does not say what shape its inputs have: give `inputs`.
     """
     swaps, calls = [], _calls_of(model, _specs_of(model, inputs, batch_size))
+    measured: dict[str, LayerTimes] = {}
     for layer, seen in calls.items():
         form = FORMS[type(layer)]
         on_progress(f"{layer.name}: {form_name(form)} {seen[0].shape}")
-        times = _times(seen[0], form, time_limit) if measure else None
+        times = _times(seen[0], form, time_limit, measured) if measure else None
         swaps.append(Swap(layer.name, form_name(form), seen[0].shape, len(seen), times))
     for layer, swap in zip(calls, swaps, strict=True):
         if swap.kept:
@@ -246,14 +250,23 @@ def _suits(layer: Any, shape: tuple[int | None, ...]) -> bool:
     return suits is None or bool(suits(shape))
 
 
-def _times(call: _Call, form: type, time_limit: float) -> LayerTimes:
-    """What a layer takes in both forms; kept, or measured now."""
+def _times(call: _Call, form: type, time_limit: float, measured: dict[str, LayerTimes]) -> LayerTimes:
+    """What a layer takes in both forms: measured now, unless a measurement that could tell them apart is kept.
+
+    Args:
+        measured: what was measured for other layers of the model, by name; a layer like one of them has its times.
+    """
     config = {name: value for name, value in call.layer.get_config().items() if name != "name"}
     threads = tf.config.threading.get_intra_op_parallelism_threads()
     question = [form_name(form), config, call.shapes, call.dtype, call.training, call.layer.trainable, threads]
     told = json.dumps(question, sort_keys=True, default=repr)
     name = f"layer-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
-    return machine_cache(None, name, LayerTimes).get(lambda: _measured(call, form, time_limit))
+    if name not in measured:
+        cache = machine_cache(None, name, LayerTimes)
+        earlier = cache.read()
+        undecided = earlier is not None and earlier.ratio.verdict in UNDECIDED
+        measured[name] = cache.get(lambda: _measured(call, form, time_limit), fresh=undecided)
+    return measured[name]
 
 
 def _measured(call: _Call, form: type, time_limit: float) -> LayerTimes:
