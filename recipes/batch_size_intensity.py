@@ -10,7 +10,7 @@ Needs: TensorFlow; no GPU, no data.
 Time: about 40 s on 2 cores; with --quick about 15 s.
 Shows: intensity_of_dense, intensity_of_pointwise
 Try:
-    - --batch 64: the last points are still left of the knee, so the throughput still grows.
+    - --batch 8: the last points are still left of the knee, so the throughput still grows.
     - --model resnet18: a convolution uses each weight many times, so its intensity grows less with the batch.
 """
 

@@ -9,8 +9,8 @@ Needs: TensorFlow; two GPUs where there are some, else two logical CPU devices; 
 Time: about 30 s on 2 cores; with --quick about 20 s.
 Shows: by_output_channels, by_input_channels, bytes_of_a_pair
 Try:
-    - --hidden 64: the Dense layers exchange less than with data parallelism only for batches below 64.
-    - --batch 8: the exchanges shrink with the batch, but their number stays, and so does the start of each.
+    - --hidden 64: the Dense layers exchange less than with data parallelism only up to batches of 64.
+    - --batch 8: the exchanges shrink with the batch, but not their number, so splitting costs a larger share.
 """
 
 import keras

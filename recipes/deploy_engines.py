@@ -11,7 +11,7 @@ Time: about 90 s; with --quick about 60 s.
 Shows: run_saved_model, run_litert, run_onnx, run_openvino
 Try:
     - --batch 64: the arithmetic is a larger share, so the engines differ by less.
-    - --model mnist_cnn: convolutions, for which each engine has kernels of its own.
+    - --model mnist_cnn: each engine has its own kernels for convolutions, so their order changes.
 """
 
 from pathlib import Path

@@ -11,7 +11,7 @@ Time: about 30 s on 2 cores; with --quick about 15 s.
 Shows: accumulate, accumulate_in_keras, forget_to_divide
 Try:
     - --batch 256: a quarter of the activations, so there is less memory to save.
-    - --model resnet18: it has batch normalization, so the gradients of the parts differ from the batch's.
+    - --model resnet18 --batch 64: it has batch normalization, so the gradients of the parts differ from the batch's.
 """
 
 import keras

@@ -11,7 +11,7 @@ Time: about 80 s on 2 cores; with --quick about 15 s.
 Shows: stage_on, pipelined, expected_bubble
 Try:
     - --layers 9: the stages are unequal, and the bubble is larger than that of equal ones.
-    - --batch 512: micro-batches are small, and reading the weights takes a larger share of their time.
+    - --batch 512: micro-batches are small, and reading the weights takes more of their time: pipelining gains less.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -16,7 +16,8 @@ from typer.main import get_command
 from _book.concordance import DOCUMENTS, Claim, read_concordance, words_of_figure
 from tfperf.cli.app import app
 from tfperf.cookbook.catalog import Header, list_recipes, read_header
-from tfperf.cookbook.recording import Recording, read_recordings, recorded_machines, why_stale
+from tfperf.cookbook.exercises import FOLDER, ExerciseRuns, effects_by_change, read_exercise_runs
+from tfperf.cookbook.recording import Recording, read_recordings, recorded_machines, technique_digest, why_stale
 from tfperf.errors import TfperfError
 
 MOST_NEXT = 3
@@ -26,10 +27,11 @@ PLAIN = ("tensorflow", "keras", "numpy")
 
 
 class Exercise(NamedTuple):
-    """A change that the reader can make, and what should then happen."""
+    """A change that the reader can make, what should then happen, and what happened: machine -> words."""
 
     change: str
     effect: str
+    seen: dict[str, str]
 
 
 class Technique(NamedTuple):
@@ -58,6 +60,7 @@ def write_pages(docs: Path) -> None:
         for name, recording in recordings.items():
             if reason := why_stale(recording, list_recipes()[name]):
                 raise TfperfError(reason)
+    tried = {path.stem: read_exercise_runs(path) for path in sorted((docs / FOLDER).glob("*.json"))}
     claims = read_concordance(docs / "concordance.toml")
     jinja = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -70,7 +73,7 @@ def write_pages(docs: Path) -> None:
     jinja.filters["text"] = escape_markdown
     jinja.filters["sentence"] = lambda text: escape_markdown(as_sentence(text))
     for name, header in recipes.items():
-        page = jinja.get_template("recipe.md.j2").render(_about(name, header, machines, claims, recipes))
+        page = jinja.get_template("recipe.md.j2").render(_about(name, header, machines, tried, claims, recipes))
         _write(docs / "recipes" / f"{name}.md", page)
     for number, title in DOCUMENTS.items():
         of_document = [claim for claim in claims if claim.document == number]
@@ -95,6 +98,7 @@ def _about(
     name: str,
     header: Header,
     machines: dict[str, dict[str, Recording]],
+    tried: dict[str, ExerciseRuns],
     claims: Iterable[Claim],
     recipes: dict[str, Header],
 ) -> dict[str, object]:
@@ -103,13 +107,25 @@ def _about(
     shared = {other: sum(other in claim.recipes for claim in own) for other in recipes if other != name}
     nearest = sorted((other for other in shared if shared[other]), key=lambda other: (-shared[other], other))
     path = list_recipes()[name]
+    digest = technique_digest(path)
     return {
         "name": name,
         "header": header,
         "imports": import_lines(path),
         "techniques": techniques(path, header.shows),
         "machines": [machine for machine, recordings in machines.items() if name in recordings],
-        "exercises": [Exercise(*split_exercise(one)) for one in header.tries],
+        "exercises": [
+            Exercise(
+                f"`{change}`" if OPTIONS.fullmatch(change) else change,
+                effect,
+                {
+                    machine: f"{run.outcome}: {run.words}"
+                    for machine, runs in tried.items()
+                    if (run := runs.find(name, change)) and run.is_fresh(effect, digest)
+                },
+            )
+            for change, effect in effects_by_change(header).items()
+        ],
         "claims": own,
         "next": nearest[:MOST_NEXT],
     }
@@ -139,12 +155,6 @@ def import_lines(path: Path) -> str:
         or (isinstance(node, ast.Import) and node.names[0].name == "tfperf.parallel.horovod")
     ]
     return ",".join(lines)
-
-
-def split_exercise(text: str) -> tuple[str, str]:
-    """The change of an exercise, and its effect as a sentence."""
-    change, _, effect = text.partition(": ")
-    return f"`{change}`" if OPTIONS.fullmatch(change) else change, as_sentence(effect)
 
 
 def as_sentence(text: str) -> str:

@@ -7,6 +7,7 @@ from _book import pages
 
 from tests.book.conftest import ROOT
 from tfperf.cookbook import list_recipes
+from tfperf.cookbook.exercises import ExerciseOutcome, ExerciseRun, ExerciseRuns, effects_by_change, exercises_file
 from tfperf.cookbook.recording import Recording, technique_digest
 from tfperf.errors import ResultFileError, TfperfError
 from tfperf.measure.results import Result, write_result
@@ -30,16 +31,27 @@ def test_a_page_includes_the_technique_and_nothing_else(name):
 
 
 @pytest.mark.parametrize(
-    ("text", "change", "effect"),
+    "change", ["--batch 256", "--batch 64 --rate 0.02", "tfperf launch -np 4", "tfperf explain mlp", "--queue 1"]
+)
+def test_a_change_of_options_alone_is_code(change):
+    assert pages.OPTIONS.fullmatch(change)
+
+
+@pytest.mark.parametrize("change", ["--devices 4, without --quick", "X=1 in the environment", "kept[count] = number"])
+def test_a_change_in_words_is_text(change):
+    assert not pages.OPTIONS.fullmatch(change)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
     [
-        ("--batch 256: the graph gains less.", "`--batch 256`", "The graph gains less."),
-        ("--batch 64 --rate 0.02: saved_model.pb grows.", "`--batch 64 --rate 0.02`", "saved_model.pb grows."),
-        ("tfperf launch -np 4: oneDNN is slow.", "`tfperf launch -np 4`", "oneDNN is slow."),
-        ("--devices 4, without --quick: t1 grows.", "--devices 4, without --quick", "t1 grows."),
+        ("the graph gains less.", "The graph gains less."),
+        ("oneDNN is slow.", "oneDNN is slow."),
+        ("t1 grows.", "t1 grows."),
     ],
 )
-def test_an_exercise_is_a_change_and_a_sentence(text, change, effect):
-    assert pages.split_exercise(text) == (change, effect)
+def test_a_sentence_begins_with_a_capital_or_a_name(text, sentence):
+    assert pages.as_sentence(text) == sentence
 
 
 def test_letters_of_markup_are_escaped_but_not_in_code():
@@ -125,3 +137,17 @@ def test_each_machine_has_its_tab(docs):
     pages.write_pages(docs)
     assert "{tab-item} `toy-2`" in (docs / "recipes" / "hybridize.md").read_text(encoding="utf-8")
     assert "{tab-item}" not in (docs / "recipes" / "async_dispatch.md").read_text(encoding="utf-8")
+
+
+def test_what_became_of_an_exercise_is_folded_in(docs):
+    header = pages.read_header(RECIPES["hybridize"])
+    (change, effect), *_ = effects_by_change(header).items()
+    fresh, stale = technique_digest(RECIPES["hybridize"]), "0" * 64
+    for machine, technique in {"fresh-2": fresh, "stale-2": stale}.items():
+        words = {"recipe": "hybridize", "change": change, "effect": effect, "words": "7.5x and 2.1x"}
+        run = ExerciseRun(**words, technique=technique, outcome=ExerciseOutcome.HELD)
+        write_result(exercises_file(docs / "recorded", machine), ExerciseRuns(runs=(run,)))
+    pages.write_pages(docs)
+    page = (docs / "recipes" / "hybridize.md").read_text(encoding="utf-8")
+    assert "- `fresh-2: held: 7.5x and 2.1x`" in page
+    assert "stale-2" not in page

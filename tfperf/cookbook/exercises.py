@@ -27,7 +27,7 @@ FORMAT: Literal["tfperf exercises"] = "tfperf exercises"
 """What the field `format` of every file of exercises says."""
 
 FOLDER = "exercises"
-"""The folder among the recordings that has a file for each machine."""
+"""The folder beside that of the recordings; it has a file for each machine."""
 
 
 class ExerciseOutcome(StrEnum):
@@ -76,7 +76,7 @@ def exercises_file(recorded: Path, machine: str) -> Path:
         recorded: the folder of all recordings, docs/recorded of a checkout.
         machine: its name, as `tfperf.measure.environment.machine_name` gives it.
     """
-    return recorded / FOLDER / f"{machine}.json"
+    return recorded.parent / FOLDER / f"{machine}.json"
 
 
 def read_exercise_runs(path: Path) -> ExerciseRuns:
