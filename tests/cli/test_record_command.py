@@ -34,7 +34,7 @@ def technique():
 
 '''
 WRITES = """
-file = Path(sys.argv[sys.argv.index("--json") + 1])
+file = Path("results", Path(__file__).stem + ".json")
 assert "--svg" in sys.argv
 file.with_suffix(".svg").write_text("<svg/>", encoding="utf-8")
 write_result(file, Result(name=file.stem, dataset=f"{Path.home()}/data", meaning=("It is fast.",)))
@@ -54,6 +54,7 @@ def record(tmp_path, monkeypatch):
             monkeypatch.setattr(module, "list_recipes", lambda: paths, raising=False)
         monkeypatch.setattr("tfperf.cookbook.recording.list_recipes", lambda: paths)
         monkeypatch.setattr(run_all, "lacking", lambda needs: "")
+        monkeypatch.chdir(tmp_path)
         result = CliRunner().invoke(app, ["record", "--folder", str(tmp_path / "recorded"), *arguments])
         return result, tmp_path / "recorded" / machine_name()
 
@@ -98,6 +99,13 @@ def test_a_recipe_that_does_not_exist_is_refused(record):
     result, _ = record({"toy": WRITES}, "toi")
     assert isinstance(result.exception, RecipeError)
     assert "did you mean 'toy'" in str(result.exception)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_a_recipe_runs(record, tmp_path):
+    (tmp_path / "recorded").write_text("a file", encoding="utf-8")
+    result, _ = record({"toy": WRITES})
+    assert result.exit_code != 0
+    assert not (tmp_path / "results").exists()
 
 
 def test_what_is_written_for_ranks_is_launched_in_ranks():

@@ -30,29 +30,33 @@ def record(
     """
     from tfperf.cli.run_all import run_all
     from tfperf.cookbook.catalog import find_recipe, list_recipes
+    from tfperf.cookbook.flags import result_file
     from tfperf.cookbook.recording import Recording, read_recordings, technique_digest, why_stale
-    from tfperf.files import scratch_folder, writing_whole
+    from tfperf.files import why_not_writable, writing_whole
     from tfperf.measure.environment import machine_name
     from tfperf.measure.results import read_result, write_result
 
     recipes = {name: find_recipe(name) for name in names} if names else list_recipes()
     target = folder / machine_name()
+    for place in (target / "all.json", result_file("all")):
+        if reason := why_not_writable(place):
+            raise typer.BadParameter(reason)
+    target.mkdir(parents=True, exist_ok=True)  # where it cannot be, no recipe need run
     if missing:
         kept = read_recordings(target)
-        recipes = {n: path for n, path in recipes.items() if n not in kept or why_stale(kept[n], path)}
+        recipes = {name: path for name, path in recipes.items() if name not in kept or why_stale(kept[name], path)}
     digests = {name: technique_digest(path) for name, path in recipes.items()}
-    with scratch_folder("record-") as scratch:
 
-        def keep(name: str, file: Path) -> None:
-            result = read_result(file)
-            if result.dataset:
-                result = result.model_copy(update={"dataset": result.dataset.replace(str(Path.home()), "~")})
-            target.mkdir(parents=True, exist_ok=True)
-            with writing_whole(target / f"{name}.svg") as plot:
-                plot.write(file.with_suffix(".svg").read_bytes())
-            write_result(target / f"{name}.json", Recording(technique=digests[name], result=result))
+    def keep(name: str, file: Path) -> None:
+        result = read_result(file)
+        if result.dataset:
+            result = result.model_copy(update={"dataset": result.dataset.replace(str(Path.home()), "~")})
+        with writing_whole(target / f"{name}.svg") as plot:
+            plot.write(file.with_suffix(".svg").read_bytes())
+        write_result(target / f"{name}.json", Recording(technique=digests[name], result=result))
 
-        code = run_all(recipes, ["--svg"], DEADLINE, command=launch_command, results=scratch, on_done=keep)
+    code = run_all(recipes, ["--svg"], DEADLINE, command=launch_command, on_done=keep)
+    print(f"Recordings of this machine: {target}/")
     raise typer.Exit(code)
 
 

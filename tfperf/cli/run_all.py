@@ -74,7 +74,6 @@ def run_all(
     deadline: float = DEADLINE,
     *,
     command: Callable[[Path], Sequence[str]] = plain_command,
-    results: Path | None = None,
     on_done: Callable[[str, Path], None] | None = None,
 ) -> int:
     """Run recipes, each in a process of its own that prints into a log beside its result; then print a table.
@@ -86,7 +85,6 @@ def run_all(
         flags: for each of them.
         deadline: seconds for each of them.
         command: the words that start a recipe, before its flags.
-        results: the folder of results, plots and logs; None: that of `tfperf run`.
         on_done: called with the name and the result file of a recipe as soon as it has ended well.
 
     Returns:
@@ -100,16 +98,14 @@ def run_all(
             for name, path in recipes.items():
                 show(name)
                 began = time.time()
-                result = result_file(name) if results is None else results / f"{name}.json"
-                words_of_result = [] if results is None else ["--json", str(result)]
-                status, words = _run([*command(path), *flags, *words_of_result], path, result, deadline)
+                status, words = _run([*command(path), *flags], path, result_file(name), deadline)
                 if status is RecipeStatus.DONE and on_done is not None:
-                    on_done(name, result)
+                    on_done(name, result_file(name))
                 runs.append(Run(name, status, time.time() - began, words))
     except KeyboardInterrupt:
         runs.append(Run(name, RecipeStatus.INTERRUPTED, time.time() - began, ""))
     console.print(_table(runs))
-    console.print(_summary(runs, len(recipes), results or result_file("all").parent), markup=False)
+    console.print(_summary(runs, len(recipes)), markup=False)
     reached = {run.status for run in runs}
     return INTERRUPTED if RecipeStatus.INTERRUPTED in reached else int(RecipeStatus.FAILED in reached)
 
@@ -233,11 +229,11 @@ def _table(runs: Sequence[Run]) -> Table:
     return table
 
 
-def _summary(runs: Sequence[Run], total: int, folder: Path) -> str:
+def _summary(runs: Sequence[Run], total: int) -> str:
     """How many ended in which way, and in how long."""
     counts = {status: sum(run.status is status for run in runs) for status in RecipeStatus}
     words = [f"{count} {status}" for status, count in counts.items() if count]
     if len(runs) < total:
         words.append(f"{total - len(runs)} not begun")
     seconds = sum(run.seconds for run in runs)
-    return f"{', '.join(words)}; {seconds:.0f} s. Results, plots and logs: {folder}/"
+    return f"{', '.join(words)}; {seconds:.0f} s. Results, plots and logs: {result_file('all').parent}/"
