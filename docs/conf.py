@@ -39,6 +39,7 @@ html_static_path = ["_static"]
 html_css_files = ["book.css"]
 templates_path = ["_templates"]
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 html_sidebars = {
     "**": [

@@ -133,7 +133,7 @@ def _value(name: str, figure: Figure, result: Result) -> tuple[float, str]:
         number = re.search(r"\d[\d,]*(?:\.\d+)?", fact) if isinstance(fact, str) else None
         if number:
             return float(number[0].replace(",", "")), str(fact)
-        return (float(fact), ("no", "yes")[fact]) if isinstance(fact, bool) else (float(fact), f"{fact:,.3g}")
+        return (float(fact), ("no", "yes")[fact]) if isinstance(fact, bool) else (float(fact), _plain(fact))
     if figure.facts:
         first, second = (float(_fact(name, one, result)) for one in figure.facts)
         return first / second, f"{first / second:.3g}"
@@ -142,6 +142,11 @@ def _value(name: str, figure: Figure, result: Result) -> tuple[float, str]:
             estimate = comparison.ratio(*figure.ratio).estimate
             return estimate, f"{estimate:.3g}"
     raise TfperfError(f"claim {name}: the recording of {figure.recipe} compares no {' and '.join(figure.ratio or ())}")
+
+
+def _plain(number: float) -> str:
+    """Three digits, or all that stand before the point."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
 def _fact(name: str, fact: str, result: Result) -> Fact:

@@ -38,7 +38,7 @@ def claim(**figure):
     return Claim(id="000-19", **values, figure=Figure(recipe="hybridize", **figure))
 
 
-FACTS = {"traces": 4, "calls": 2, "disk": "4,843, queued 7,639", "folded": True}
+FACTS = {"traces": 4, "calls": 2, "disk": "4,843, queued 7,639", "folded": True, "bytes": 75_497_472}
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,7 @@ def test_facts_are_numbers_words_or_two_of_them(result):
         "does not hold: 4,843, queued 7,639; 0.048 times the source's 100,000"
     )
     assert judge(claim(fact="folded", at_least=1), result) == "holds: yes"
+    assert judge(claim(fact="bytes", unit="bytes"), result) == "75,497,472 bytes"
     assert judge(claim(facts=("traces", "calls"), unit="a call", at_most=1), result) == "does not hold: 2 a call"
 
 

@@ -11,8 +11,10 @@ from tfperf.cookbook.recording import (
     recorded_machines,
     technique_digest,
     why_stale,
+    without_noise,
 )
 from tfperf.errors import RecipeError, ResultFileError
+from tfperf.measure import compare
 from tfperf.measure.results import Result, write_result
 
 HYBRIDIZE = list_recipes()["hybridize"]
@@ -56,6 +58,18 @@ def test_a_change_of_the_technique_changes_the_digest(changed):
 def test_the_digests_of_all_recipes_differ():
     digests = [technique_digest(path) for path in list_recipes().values()]
     assert len(set(digests)) == len(digests)
+
+
+def test_six_digits_of_each_figure_are_kept():
+    comparison = compare({"eager": lambda: sum(range(2000)), "graph": lambda: sum(range(20))}, time_limit=0.5)
+    result = Result(
+        name="hybridize", comparisons=(comparison,), facts={"a": 1 / 3, "b": 12345678, "c": True, "d": "1/3"}
+    )
+    kept = without_noise(result)
+    assert kept.facts == {"a": 0.333333, "b": 12345678, "c": True, "d": "1/3"}
+    assert kept.comparisons[0].ratio("eager", "graph").verdict == comparison.ratio("eager", "graph").verdict
+    assert kept.comparisons[0]["eager"].median == pytest.approx(comparison["eager"].median, rel=1e-5)
+    assert len(kept.model_dump_json()) < 0.7 * len(result.model_dump_json())
 
 
 def test_a_recording_is_stale_when_the_technique_has_changed(changed):

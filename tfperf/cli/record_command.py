@@ -31,7 +31,7 @@ def record(
     from tfperf.cli.run_all import run_all
     from tfperf.cookbook.catalog import find_recipe, list_recipes
     from tfperf.cookbook.flags import result_file
-    from tfperf.cookbook.recording import Recording, read_recordings, technique_digest, why_stale
+    from tfperf.cookbook.recording import Recording, read_recordings, technique_digest, why_stale, without_noise
     from tfperf.files import why_not_writable, writing_whole
     from tfperf.measure.environment import machine_name
     from tfperf.measure.results import read_result, write_result
@@ -48,7 +48,7 @@ def record(
     digests = {name: technique_digest(path) for name, path in recipes.items()}
 
     def keep(name: str, file: Path) -> None:
-        result = read_result(file)
+        result = without_noise(read_result(file))
         if result.dataset:
             result = result.model_copy(update={"dataset": result.dataset.replace(str(Path.home()), "~")})
         with writing_whole(target / f"{name}.svg") as plot:

@@ -12,7 +12,15 @@ from tfperf.errors import RecipeError
 from tfperf.measure.results import Result, read_document
 from tfperf.measure.value import Value
 
-__all__ = ["FORMAT", "Recording", "read_recordings", "recorded_machines", "technique_digest", "why_stale"]
+__all__ = [
+    "FORMAT",
+    "Recording",
+    "read_recordings",
+    "recorded_machines",
+    "technique_digest",
+    "why_stale",
+    "without_noise",
+]
 
 FORMAT: Literal["tfperf recording"] = "tfperf recording"
 """What the field `format` of every recording says."""
@@ -25,6 +33,20 @@ class Recording(Value):
     version: Literal[1] = 1
     technique: str = Field(pattern="^[0-9a-f]{64}$", description="digest of the technique that was run")
     result: Result
+
+
+def without_noise(result: Result) -> Result:
+    """The same result with six digits of each figure: what a clock says beyond them is noise, and most of a file."""
+    return Result.model_validate(_rounded(result.model_dump()))
+
+
+def _rounded(value: object) -> object:
+    """A value of a result, with six digits of each figure in it."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: _rounded(one) for name, one in value.items()}
+    return tuple(map(_rounded, value)) if isinstance(value, tuple | list) else value
 
 
 def technique_digest(path: Path) -> str:
