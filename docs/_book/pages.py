@@ -23,7 +23,8 @@ from tfperf.errors import TfperfError
 MOST_NEXT = 3
 OPTIONS = re.compile(r"(--\S+( [^-\s]\S*)? ?)+|tfperf( [\w-]+)+( \d+)?")
 """A change that is nothing but options or a command."""
-PLAIN = ("tensorflow", "keras", "numpy")
+PLAIN, HOROVOD = ("tensorflow", "keras", "numpy"), "tfperf.parallel.horovod"
+"""What a technique may import beside the standard library."""
 
 
 class Exercise(NamedTuple):
@@ -111,7 +112,7 @@ def _about(
     return {
         "name": name,
         "header": header,
-        "imports": import_lines(path),
+        "imports": import_lines(path, header.shows),
         "techniques": techniques(path, header.shows),
         "machines": [machine for machine, recordings in machines.items() if name in recordings],
         "exercises": [
@@ -144,16 +145,19 @@ def techniques(path: Path, shown: tuple[str, ...]) -> list[Technique]:
     return found
 
 
-def import_lines(path: Path) -> str:
-    """The lines that import TensorFlow, Keras and NumPy, as `literalinclude` takes them; "" where there are none."""
+def import_lines(path: Path, shown: tuple[str, ...]) -> str:
+    """The lines of the imports that a technique needs, as `literalinclude` takes them; "" where it needs none."""
     module = ast.parse(path.read_text(encoding="utf-8"))
-    lines = [
-        str(node.lineno)
-        for node in module.body
-        if (isinstance(node, ast.Import) and node.names[0].name.partition(".")[0] in PLAIN)
-        or (isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PLAIN)
-        or (isinstance(node, ast.Import) and node.names[0].name == "tfperf.parallel.horovod")
-    ]
+    technique = [node for node in module.body if getattr(node, "name", None) in shown]
+    used = {name.id for node in technique for name in ast.walk(node) if isinstance(name, ast.Name)}
+    lines = []
+    for node in module.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound = {(one.asname or one.name).partition(".")[0] for one in node.names}
+            origin = node.module or "" if isinstance(node, ast.ImportFrom) else node.names[0].name
+            root = origin.partition(".")[0]
+            if used & bound and (root in PLAIN or root in sys.stdlib_module_names or origin == HOROVOD):
+                lines.append(str(node.lineno))
     return ",".join(lines)
 
 

@@ -26,8 +26,20 @@ def test_a_page_includes_the_technique_and_nothing_else(name):
         assert before[-1].endswith(":")
         assert docstring == technique.sentence
         assert int(last[0]) <= int(last[1])
-    for number in filter(None, pages.import_lines(RECIPES[name]).split(",")):
+    shown = pages.read_header(RECIPES[name]).shows
+    for number in filter(None, pages.import_lines(RECIPES[name], shown).split(",")):
         assert lines[int(number) - 1].startswith(("import ", "from "))
+
+
+def test_a_page_includes_the_imports_that_the_technique_needs_and_no_others():
+    path = RECIPES["hardware_numbers"]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    numbers = pages.import_lines(path, pages.read_header(path).shows).split(",")
+    imported = [lines[int(number) - 1] for number in numbers]
+    assert "import os" in imported
+    assert "import numpy as np" in imported
+    assert not [line for line in imported if "tfperf" in line]
+    assert pages.import_lines(path, ("gather",)) == ""
 
 
 @pytest.mark.parametrize(
