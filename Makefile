@@ -50,7 +50,7 @@ translations: $(STAMP)
 	cp $(TRANSLATED:%=$(BOOK)/gettext/%.pot) $(BOOK)/translated
 	$(BIN)/sphinx-intl update --pot-dir $(BOOK)/translated --locale-dir docs/locales --language zh_CN --line-width 0
 
-# Runs every recipe whole, about 40 minutes, and keeps what this machine gave under docs/recorded. Let nothing else run.
+# Runs every recipe whole, an hour or two on 2 cores, and keeps what this machine gave under docs/recorded. Let nothing else run.
 record: $(STAMP) data $(HOROVOD)
 	$(BIN)/tfperf record
 

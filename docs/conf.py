@@ -14,7 +14,7 @@ author = "tfperf's authors"
 release = metadata.version("tfperf")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_design", "_book"]
-exclude_patterns = ["_build", "_book", "recorded/*.md"]
+exclude_patterns = ["_build", "_book"]
 suppress_warnings = ["myst.header"]  # pages of recipes have short sections
 highlight_language = "none"
 default_role = "code"  # docstrings name code in single backticks

@@ -50,7 +50,7 @@ class Entry(NamedTuple):
 
 
 def write_pages(docs: Path) -> None:
-    """Write every page that is made, if it is not there already.
+    """Write every page that is made; one that says the same already is left alone.
 
     Raises:
         TfperfError: a header lacks a field, a claim lacks its verdict or names no recipe, a recorded run is stale.
