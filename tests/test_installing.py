@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tfperf.measure.results import read_result
 
@@ -85,8 +86,9 @@ def test_the_package_requires_what_requirements_txt_says():
 
 
 def test_the_pinned_versions_are_in_their_ranges():
-    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE))
+    lines = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
+    pins = {canonicalize_name(name): version for name, version in lines}
     for text in metadata.requires("tfperf"):
         requirement = Requirement(text)
         if requirement.name != "tfperf":
-            assert requirement.specifier.contains(pins[requirement.name]), text
+            assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), text
