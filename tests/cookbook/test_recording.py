@@ -1,5 +1,6 @@
 """Recordings: they know of which technique they are, and are read strictly."""
 
+import ast
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tfperf.cookbook import list_recipes
 from tfperf.cookbook.recording import (
     Recording,
+    _form,
     read_recordings,
     recorded_machines,
     technique_digest,
@@ -21,6 +23,15 @@ HYBRIDIZE = list_recipes()["hybridize"]
 FIRST = '''    """Trace the net once; later calls run the graph without Python between its layers."""
     return tf.function(net)
 '''
+
+ITEM = {
+    "Subscript": {
+        "value": {"Name": {"id": "'x'", "ctx": {"Load": {}}}},
+        "slice": {"Constant": {"value": "'a'"}},
+        "ctx": {"Load": {}},
+    }
+}
+"""The form of `x['a']`."""
 
 
 @pytest.fixture
@@ -53,6 +64,24 @@ def test_words_layout_and_experiment_are_not_the_technique(changed, old, new):
 def test_a_change_of_the_technique_changes_the_digest(changed):
     path = changed(FIRST, FIRST.replace("tf.function(net)", "tf.function(net, autograph=False)"))
     assert technique_digest(path) != technique_digest(HYBRIDIZE)
+
+
+def test_every_version_of_python_digests_the_same():
+    """As 3.11 to 3.13 print it: 3.12 adds empty fields, and each of them quotes an f-string in its own way."""
+    (function,) = ast.parse("def first(x): return f\"{x['a']}\"").body
+    assert _form(function) == {
+        "FunctionDef": {
+            "name": "'first'",
+            "args": {"arguments": {"args": [{"arg": {"arg": "'x'"}}]}},
+            "body": [
+                {
+                    "Return": {
+                        "value": {"JoinedStr": {"values": [{"FormattedValue": {"value": ITEM, "conversion": "-1"}}]}}
+                    }
+                }
+            ],
+        }
+    }
 
 
 def test_the_digests_of_all_recipes_differ():

@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import json
 from pathlib import Path
 from typing import Literal
 
@@ -64,11 +65,11 @@ def technique_digest(path: Path) -> str:
     shown = read_header(path).shows
     module = ast.parse(path.read_text(encoding="utf-8"))
     parts = [
-        ast.unparse(_without_docstrings(node))
+        _form(_without_docstrings(node))
         for node in module.body
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in shown
     ]
-    return hashlib.sha256("\n\n".join(parts).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _without_docstrings(node: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef | ast.ClassDef:
@@ -77,6 +78,17 @@ def _without_docstrings(node: ast.FunctionDef | ast.ClassDef) -> ast.FunctionDef
         if isinstance(inner, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(inner) is not None:
             inner.body = inner.body[1:] or [ast.Pass()]
     return node
+
+
+def _form(part: object) -> object:
+    """A syntax tree as lists, dictionaries and strings that every version of Python makes alike.
+
+    Neither `ast.dump` nor `ast.unparse` is: new versions add fields that are empty, and quote f-strings otherwise.
+    """
+    if isinstance(part, ast.AST):
+        fields = {name: _form(value) for name, value in ast.iter_fields(part) if value is not None and value != []}
+        return {type(part).__name__: fields}
+    return [_form(one) for one in part] if isinstance(part, list) else repr(part)
 
 
 def recorded_machines(folder: Path) -> list[str]:
