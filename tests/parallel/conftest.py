@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
+from tests.fixtures.marked import MARK, end_marked
+
 HERE = Path(__file__).parent
-MARK = "TFPERF_TEST_LAUNCH"
-"""Environment variable by which every process of one launch is known: horovodrun puts each rank in a session of
-its own, so that neither its process group nor, once a parent has died, its family names them all."""
 
 FIRST_LINES = """\
 import json, os, pathlib
@@ -68,29 +66,6 @@ def environment_of_ranks(changes: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def marked(mark: str) -> list[psutil.Process]:
-    """Every process of one launch that is still there."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
-
-
-def end(mark: str) -> None:
-    """End every process of one launch, and those that they start meanwhile."""
-    while left := marked(mark):
-        for process in left:
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
-        psutil.wait_procs(left, timeout=5)
-
-
 def launch(command: Sequence[str], *, folder: Path, env: Mapping[str, str], deadline: float) -> tuple[int | None, str]:
     """Run a command to its end or to the deadline in seconds; its exit code (None: ended here) and its output."""
     mark = uuid.uuid4().hex
@@ -113,7 +88,7 @@ def launch(command: Sequence[str], *, folder: Path, env: Mapping[str, str], dead
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(15)
         finally:
-            end(mark)
+            end_marked(mark)  # horovodrun puts each rank in a session of its own
             process.wait()
     return returncode, written.read_text(errors="replace")
 

@@ -16,14 +16,12 @@ import psutil
 import pytest
 from matplotlib.figure import Figure
 
+from tests.fixtures.marked import MARK, end_marked, marked
 from tfperf.errors import TfperfError
 from tfperf.parallel import rehearsal as room
 from tfperf.parallel.rehearsal import Rehearsal, RehearsedWorker, TrainedBatch, rehearse
 
 DEADLINE = 60
-MARK = "TFPERF_TEST_REHEARSAL"
-"""Environment variable by which every process of a rehearsal is known, whichever its parent."""
-
 HANG = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
 CALLER = f"""
@@ -40,22 +38,7 @@ def mark(monkeypatch, tmp_path):
     monkeypatch.setenv(MARK, mark)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield mark
-    while left := marked(mark):
-        for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(left, timeout=5)
-
-
-def marked(mark):
-    """Every process with a mark that is still there."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            is_marked = process.environ().get(MARK) == mark and process.pid != os.getpid()
-            if is_marked and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    end_marked(mark)
 
 
 def hanging(mark):

@@ -1,6 +1,5 @@
 """The keeper: a rank, its exit code, and nothing left of it."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -9,6 +8,8 @@ import uuid
 
 import psutil
 import pytest
+
+from tests.fixtures.marked import MARK, end_marked, marked
 
 DEADLINE = 60
 
@@ -46,26 +47,18 @@ def keeper():
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | {"TFPERF_TEST_KEEPER": token},
+            env=os.environ | {MARK: token},
         )
         started.append(process)
         return process
 
-    keeper.descendants = lambda: [p for p in _with_token(token) if p.pid not in {s.pid for s in started}]
+    keeper.descendants = lambda: [p for p in marked(token) if p.pid not in {s.pid for s in started}]
     yield keeper
-    for process in [*_with_token(token)]:
-        process.kill()
+    end_marked(token)
     for process in started:
         process.wait(DEADLINE)
         process.stdout.close()
         process.stdin.close()
-
-
-def _with_token(token):
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("TFPERF_TEST_KEEPER") == token and process.status() != psutil.STATUS_ZOMBIE:
-                yield process
 
 
 def gone(processes):

@@ -13,24 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fixtures.marked import MARK, end_marked, listening, marked
 from tfperf.measure.results import Result
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "mnist_hvd_elastic.py"
 DEADLINE = 270
 """Seconds after which a process is killed; it means a hang, not a speed."""
-
-MARK = "TFPERF_TEST_ELASTIC"
-"""Environment variable by which every process that a test starts is known, whichever its parent."""
-
-
-def marked(mark: str) -> list[psutil.Process]:
-    """Every process with a mark that is still there."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
 
 
 class Started:
@@ -68,11 +56,7 @@ class Started:
         return (self.folder / "stderr").read_text()
 
     def end(self) -> None:
-        while left := self.left():
-            for process in left:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            psutil.wait_procs(left, timeout=5)
+        end_marked(self.mark)
         self.process.wait()
 
 
@@ -102,8 +86,8 @@ def run(tmp_path_factory, check_result) -> tuple[Result, str, set[tuple[str, str
         while not over.wait(0.2):
             for process in started.left():
                 with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                    addresses = [c.laddr.ip for c in process.net_connections() if c.status == psutil.CONN_LISTEN]
-                    listened.update((program_of(process), address) for address in addresses)
+                    program = program_of(process)
+                    listened.update((program, address) for _, address in listening([process]))
 
     watcher = threading.Thread(target=watch)
     watcher.start()

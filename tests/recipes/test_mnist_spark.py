@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.fixtures.marked import MARK, end_marked, marked
 from tfperf.errors import TfperfError
 from tfperf.parallel.spark import check_requirements
 
@@ -37,15 +38,10 @@ def programs(folder):
     mark = uuid.uuid4().hex
 
     def everything():
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get("STARTED_BY_TEST") == mark:
-                    found.append(process)
-        return found
+        return marked(mark)
 
     def start(*command, **variables):
-        environment = os.environ | {"STARTED_BY_TEST": mark, "TF_CPP_MIN_LOG_LEVEL": "3"} | variables
+        environment = os.environ | {MARK: mark, "TF_CPP_MIN_LOG_LEVEL": "3"} | variables
         return subprocess.Popen(
             [sys.executable, *map(str, command)],
             cwd=folder,
@@ -59,9 +55,7 @@ def programs(folder):
     try:
         yield start, everything
     finally:
-        for process in everything():
-            with contextlib.suppress(psutil.Error):
-                process.kill()
+        end_marked(mark)
 
 
 @pytest.fixture

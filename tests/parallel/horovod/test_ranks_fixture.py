@@ -1,9 +1,14 @@
 """The frame itself: a launch reports each rank, and ends with everything it started."""
 
 import uuid
+from pathlib import Path
 
 import psutil
 import pytest
+
+from tests.fixtures.marked import marked
+
+ROOT = Path(__file__).parents[3]
 
 BOTH = """
     import os
@@ -29,30 +34,13 @@ LEAVES_A_CHILD = """
 LISTENERS = """
     import os, psutil
     import horovod.tensorflow as hvd
+    from tests.fixtures.marked import listening, marked
 
     hvd.init()
-    addresses = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("COOKIE") == os.environ["COOKIE"]:
-                addresses += [c.laddr.ip for c in process.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
+    sockets = listening([psutil.Process(), *marked(os.environ["COOKIE"], "COOKIE")])
     hvd.allgather_object(None)  # none ends before the other one has looked
-    report(addresses=sorted(set(addresses)))
+    report(addresses=sorted({address for _, address in sockets}))
 """
-
-
-def with_cookie(cookie: str) -> list[int]:
-    """The processes in whose environment a cookie is."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("COOKIE") == cookie and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-    return found
 
 
 @pytest.fixture
@@ -72,20 +60,20 @@ def test_a_rank_that_hangs_is_ended_with_all_it_started(ranks, cookie) -> None:
             break
     assert launched.returncode is None
     assert launched.results == ({"rank": 0}, {"rank": 1})
-    assert with_cookie(cookie) == []
+    assert marked(cookie, "COOKIE") == []
     with pytest.raises(AssertionError, match="exit code None"):
         launched.of_each_rank()
 
 
 def test_a_child_left_behind_is_ended(ranks, cookie) -> None:
     children = [result["child"] for result in ranks(LEAVES_A_CHILD, env={"COOKIE": cookie}, deadline=60).of_each_rank()]
-    assert with_cookie(cookie) == []
+    assert marked(cookie, "COOKIE") == []
     assert not any(psutil.pid_exists(child) for child in children)
 
 
 def test_all_listen_on_loopback(ranks, cookie) -> None:
     """The launcher, and Horovod's own connections between the ranks."""
-    results = ranks(LISTENERS, env={"COOKIE": cookie}, deadline=90).of_each_rank()
+    results = ranks(LISTENERS, env={"COOKIE": cookie, "PYTHONPATH": str(ROOT)}, deadline=90).of_each_rank()
     assert [result["addresses"] for result in results] == [["127.0.0.1"]] * 2
 
 

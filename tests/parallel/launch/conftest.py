@@ -11,22 +11,10 @@ import uuid
 import psutil
 import pytest
 
+from tests.fixtures.marked import MARK, end_marked, listening, marked
+
 DEADLINE = 240
 """Seconds after which a launch hangs; importing TensorFlow twice on a busy machine takes a good part of them."""
-
-MARK = "TFPERF_TEST_LAUNCH"
-
-
-def marked(token):
-    """Every running process that has the mark, however it came to be."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == token and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
 
 
 class Launched:
@@ -62,22 +50,13 @@ class Launched:
 
     def sockets(self):
         """(process id, address) of each socket that one of its processes listens on."""
-        return [
-            (process.pid, connection.laddr.ip)
-            for process in marked(self.token)
-            for connection in process.net_connections("inet")
-            if connection.status == psutil.CONN_LISTEN
-        ]
+        return listening(marked(self.token))
 
 
 @pytest.fixture
 def launched(tmp_path):
     """A function that starts `tfperf launch`; all that it started is killed at the end of the test."""
     tokens, timers, processes, late, files = [], [], [], [], []
-
-    def kill(token):
-        for process in marked(token):
-            process.kill()
 
     def dump_and_kill(token):
         """Have all that is Python tell where each of its threads stands; that is among the errors of the launch."""
@@ -87,7 +66,7 @@ def launched(tmp_path):
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGABRT)
         psutil.wait_procs(processes, timeout=5)
-        kill(token)
+        end_marked(token)
 
     def launched(*arguments, tfperf=("-m", "tfperf"), stdout=subprocess.PIPE, **variables):
         token = uuid.uuid4().hex
@@ -113,7 +92,7 @@ def launched(tmp_path):
     for timer in timers:
         timer.cancel()
     for token in tokens:
-        kill(token)
+        end_marked(token)
     for process in processes:
         if process.stdout is not None:
             process.stdout.close()
