@@ -1,4 +1,4 @@
-"""benchmarks/exercises.py as far as it goes without running a recipe: which checks there are, and what they say."""
+"""benchmarks/exercises.py and its checks, as far as they go without running a recipe."""
 
 import sys
 
@@ -7,6 +7,17 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import exercises
+from benchmarks.exercise_checks import (
+    BRANCH,
+    EXERCISES,
+    USUAL_RANKS,
+    NotHereError,
+    Outcome,
+    RunError,
+    exercise,
+    is_lower,
+    ratio_of,
+)
 from tfperf.cookbook import find_recipe, list_recipes, read_header
 from tfperf.cookbook.exercises import ExerciseOutcome, ExerciseRun, ExerciseRuns, effects_by_change
 from tfperf.measure import Comparison, Stop, Verdict
@@ -45,17 +56,17 @@ def result(measured, environment):
 
 
 def check(recipe, change, usual, changed):
-    return exercises.EXERCISES[recipe, change].check(usual, changed)
+    return EXERCISES[recipe, change].check(usual, changed)
 
 
 def test_every_exercise_has_one_check_and_every_check_an_exercise():
     stated = [(name, change) for name, header in HEADERS.items() for change in effects_by_change(header)]
-    assert sorted(stated) == sorted(exercises.EXERCISES)
+    assert sorted(stated) == sorted(EXERCISES)
 
 
 def test_two_checks_of_one_exercise_are_refused():
     with pytest.raises(ValueError, match="one check for each exercise"):
-        exercises.exercise("hybridize", "--batch 256")(lambda usual, changed: None)
+        exercise("hybridize", "--batch 256")(lambda usual, changed: None)
 
 
 def test_an_exercise_without_a_check_is_told():
@@ -64,20 +75,20 @@ def test_an_exercise_without_a_check_is_told():
         exercises.effects({"hybridize": header})
 
 
-@pytest.mark.parametrize("one", exercises.EXERCISES.values(), ids=lambda one: f"{one.recipe} {one.change}")
+@pytest.mark.parametrize("one", EXERCISES.values(), ids=lambda one: f"{one.recipe} {one.change}")
 def test_every_exercise_changes_something(one):
     ways = [bool(one.flags), bool(one.environment), one.edit is not None, bool(one.command)]
-    assert sum(ways) == 1 or one.ranks != exercises.USUAL_RANKS
+    assert sum(ways) == 1 or one.ranks != USUAL_RANKS
     assert all(flag.startswith("--") for flag in one.flags[::2])
 
 
 def test_what_is_edited_is_in_the_recipe_once(tmp_path):
-    one = exercises.EXERCISES["hardware_numbers", NO_BRANCH]
+    one = EXERCISES["hardware_numbers", NO_BRANCH]
     copy = exercises.edited(find_recipe(one.recipe), tmp_path, *one.edit)
     code = copy.read_text(encoding="utf-8")
-    assert exercises.BRANCH not in code
+    assert BRANCH not in code
     compile(code, copy, "exec")
-    with pytest.raises(exercises.RunError, match="found it 0 times"):
+    with pytest.raises(RunError, match="found it 0 times"):
         exercises.edited(copy, tmp_path, *one.edit)
 
 
@@ -95,12 +106,12 @@ def test_a_smaller_gain_must_be_beyond_the_noise(result, graph, outcome):
 
 
 def test_too_few_rounds_must_differ_by_more(result):
-    usual, near, far = (exercises.ratio_of(result(eager=1.0, graph=one), "eager", "graph") for one in (0.1, 0.11, 0.2))
+    usual, near, far = (ratio_of(result(eager=1.0, graph=one), "eager", "graph") for one in (0.1, 0.11, 0.2))
     few = usual.model_copy(update={"verdict": Verdict.TOO_FEW})
-    assert exercises.is_lower(near, usual)
-    assert not exercises.is_lower(near, few)
-    assert exercises.is_lower(far, few)
-    assert not exercises.is_lower(few, far)
+    assert is_lower(near, usual)
+    assert not is_lower(near, few)
+    assert is_lower(far, few)
+    assert not is_lower(few, far)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +163,7 @@ class MadeUpLaboratory(exercises.Laboratory):
 
 
 def test_a_machine_that_cannot_show_the_effect_runs_nothing(result, environment):
-    one = exercises.EXERCISES["tensor_cores", "ONEDNN_MAX_CPU_ISA=AVX512_CORE in the environment"]
+    one = EXERCISES["tensor_cores", "ONEDNN_MAX_CPU_ISA=AVX512_CORE in the environment"]
     usual = result().model_copy(update={"environment": environment.model_copy(update={"cpu_features": ("avx2",)})})
     laboratory = MadeUpLaboratory(usual, usual)
     outcome = exercises.tried(one, laboratory)
@@ -163,24 +174,24 @@ def test_a_machine_that_cannot_show_the_effect_runs_nothing(result, environment)
 @pytest.mark.parametrize(
     ("changed", "outcome"),
     [
-        (exercises.RunError("exit code 1: no memory"), (FAILED, "exit code 1: no memory")),
-        (exercises.NotHereError("Horovod: not installed"), (NOT_HERE, "Horovod: not installed")),
+        (RunError("exit code 1: no memory"), (FAILED, "exit code 1: no memory")),
+        (NotHereError("Horovod: not installed"), (NOT_HERE, "Horovod: not installed")),
     ],
     ids=["failed", "not here"],
 )
 def test_a_run_without_a_result_is_an_outcome(result, changed, outcome):
-    one = exercises.EXERCISES["hybridize", "--batch 256"]
+    one = EXERCISES["hybridize", "--batch 256"]
     assert exercises.tried(one, MadeUpLaboratory(result(), changed)) == outcome
 
 
 def test_a_result_without_the_figure_does_not_hold(result):
-    one = exercises.EXERCISES["hybridize", "--batch 256"]
+    one = EXERCISES["hybridize", "--batch 256"]
     outcome = exercises.tried(one, MadeUpLaboratory(result(), result()))
     assert outcome == (FAILED, "made up has no comparison of eager and graph")
 
 
 def test_a_check_that_fails_is_an_outcome(result):
-    one = exercises.EXERCISES["async_dispatch", "--queue 400"]
+    one = EXERCISES["async_dispatch", "--queue 400"]
     outcome = exercises.tried(one, MadeUpLaboratory(result(), result()))
     assert outcome.outcome is FAILED
     assert outcome.words.startswith("the check failed: ValueError: ")
@@ -193,7 +204,7 @@ def workplace(tmp_path, monkeypatch):
 
     def tried(one, laboratory):
         made.append((one.recipe, one.change))
-        return exercises.Outcome(HELD, "seen [1.0, 2.0]")
+        return Outcome(HELD, "seen [1.0, 2.0]")
 
     monkeypatch.setattr(exercises, "ROOT", tmp_path)
     monkeypatch.setattr(exercises, "tried", tried)
@@ -239,7 +250,7 @@ def command(*arguments):
 
 def test_the_exit_code_says_whether_all_held(workplace, monkeypatch):
     assert command("--only", "hybridize").exit_code == 0
-    monkeypatch.setattr(exercises, "tried", lambda one, laboratory: exercises.Outcome(FAILED, "not seen"))
+    monkeypatch.setattr(exercises, "tried", lambda one, laboratory: Outcome(FAILED, "not seen"))
     assert command("--only", "hybridize").exit_code == 0, "they are fresh"
     assert command("--only", "hybridize", "--again").exit_code == 1
 
@@ -267,14 +278,14 @@ def test_a_run_is_a_process_whose_result_is_read(result, tmp_path):
     assert laboratory.usual("hybridize") is usual
     program = f"import sys; open(sys.argv[2], 'w').write({usual.model_dump_json()!r})"
     assert laboratory._run("hybridize", [sys.executable, "-c", program]) == usual
-    with pytest.raises(exercises.RunError, match="exit code 3: no luck"):
+    with pytest.raises(RunError, match="exit code 3: no luck"):
         laboratory._run("hybridize", [sys.executable, "-c", "print('no luck'); raise SystemExit(3)"])
-    with pytest.raises(exercises.NotHereError, match="nothing to do"):
+    with pytest.raises(NotHereError, match="nothing to do"):
         laboratory._run("hybridize", [sys.executable, "-c", "print('nothing to do')"])
 
 
 def test_a_run_that_does_not_end_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(exercises, "DEADLINE", 0.5)
     laboratory = exercises.Laboratory(tmp_path, {}, quick=False)
-    with pytest.raises(exercises.RunError, match=r"did not end within 0\.5 s"):
+    with pytest.raises(RunError, match=r"did not end within 0\.5 s"):
         laboratory._run("hybridize", [sys.executable, "-c", "import time; time.sleep(60)"])
