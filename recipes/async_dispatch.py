@@ -22,7 +22,7 @@ from tfperf.measure import PeakMemory
 
 
 def dispatch_without_waiting():
-    """Have eager calls return once their operations are queued; on a CPU TensorFlow waits unless told so."""
+    """Have eager calls return once their operations are queued; on a CPU TensorFlow waits unless told not to."""
     tf.config.experimental.set_synchronous_execution(False)
 
 

@@ -86,7 +86,7 @@ def measure_dense(recipe: Recipe, batches: list[int]) -> None:
     bandwidth = 4 * WIDTH**2 / min(comparison["reading"].median, seconds[1])
     knee, seen = peak / bandwidth * 2, max(m * seconds[1] / seconds[m] for m in batches)
     recipe.fact("batch at the knee, from the roofs", knee)
-    recipe.fact("batch at the knee, measured", seen)
+    recipe.fact("throughput by that of one example, at best", seen)
     recipe.finds(
         f"The roofs, {bandwidth / 1e9:.1f} GB/s and {peak / 1e9:.0f} GFLOP/s, meet at a batch of {knee:.0f}: so many "
         f"times the throughput of one example is to be had. Measured: {seen:.0f} times."

@@ -2,8 +2,8 @@
 
 Source: 000, 序列化
 Claim: a compiled model can be saved, and run on other devices and from other front-end languages. It names no figure.
-Expect: one table: eager Keras beside the same net as a graph, in C, in LiteRT, ONNX Runtime and OpenVINO, and compiled
-    ahead of time by XLA; the same outputs from all, and more speed than the graph alone brings.
+Expect: one table, each with one thread: eager Keras, the same net as a graph, in C, in LiteRT, ONNX Runtime and
+    OpenVINO, and compiled ahead of time by XLA; the same outputs from all, and more speed than the graph alone brings.
 Holds not: for a large net, most of whose time is arithmetic: there the engines come closer.
 Needs: TensorFlow and a C++ compiler; LiteRT, ONNX Runtime and OpenVINO where they are installed
     (pip install 'tfperf[engines]'); no GPU, no data.
@@ -99,8 +99,9 @@ def main(recipe: Recipe) -> None:
     seconds = {row.plan.engine: row.measurement.interval.estimate for row in found.ran}
     fastest = min(seconds, key=seconds.get)
     recipe.finds(
-        f"With a batch of {batch} {opened.words} runs {seconds['eager'] / seconds['graph']:.1f} times as fast as eager "
-        f"in its graph, and {seconds['eager'] / seconds[fastest]:.0f} times in {fastest}, with the same outputs."
+        f"With a batch of {batch} and one thread {opened.words} runs {seconds['eager'] / seconds['graph']:.1f} times as "
+        f"fast as eager in its graph, and {seconds['eager'] / seconds[fastest]:.0f} times in {fastest}, with the same "
+        "outputs."
     )
     grown = {
         row.plan.engine: row.measurement.memory.resident - row.measurement.memory.resident_before for row in found.ran

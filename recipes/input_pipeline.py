@@ -2,7 +2,7 @@
 
 Source: 002, 6.2.3.2 代码实践
 Claim: training on large data needs efficient reading and preprocessing. The source names no figure.
-Expect: eight pipelines, each one change away from the one before; read, step and both against max(read, step).
+Expect: eight pipelines, from a generator to all changes; read, step and both against max(read, step).
 Holds not: where the step is longer than reading: once prefetch hides it, cheaper reading buys nothing more.
 Needs: TensorFlow; real images (tfperf data fashion_mnist); 2 cores, one to read and one to compute; no GPU.
 Time: about 3 minutes on 2 cores; with --quick about 35 s.
@@ -128,7 +128,10 @@ def explain(recipe: Recipe, times: dict) -> None:
     faster = times["generator"][1] / times["map"][1]
     recipe.finds(f"map reads {faster:.1f} times as fast as the generator: Python handles batches, not images.")
     before, after = hidden["batch before map"], hidden["prefetch"]
-    recipe.finds(f"Without prefetch {before:.0%} of the shorter of reading and step is hidden, with it {after:.0%}.")
+    recipe.finds(
+        f"Batches that are decoded in parallel hide {before:.0%} of the shorter of reading and step behind the longer; "
+        f"with prefetch they hide {after:.0%}."
+    )
     cached = times["cache"][1]
     recipe.finds(f"The cache cuts reading to {cached:.1f} ms a batch: it pays where reading is longer than the step.")
     waits = [max(0.0, 1 - times[name][0] / times[name][2]) for name in ("generator", "cache")]

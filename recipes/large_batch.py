@@ -5,7 +5,7 @@ Claim: more workers (n) or more images for each (b) make a larger batch, which n
     accuracy. In 6.2.3.2: large batches want an optimizer made for them. The source names no figure and no optimizer.
 Holds not: its figures are this net's; the critical batches of other nets, data and accuracies go from tens to millions.
 Needs: TensorFlow; real images (tfperf data fashion_mnist).
-Time: about 2 minutes on 2 cores; with --quick about 30 s.
+Time: 2 to 6 minutes on 2 cores; with --quick about 30 s.
 Shows: scaled_rate, warm_up, scaled_twice, gradient_noise
 Try: --batch 64 --rate 0.02: with the largest batch, now 1024, the linear rule breaks the net even with the warm-up.
 """
@@ -70,8 +70,8 @@ def main(recipe: Recipe) -> None:
         recipe.finds(f"Batch {size} takes, by its best rule, {times}.")
     recipe.finds(
         "The curve of McCandlish et al. (arXiv 1812.06162) puts the critical batch, which takes twice the fewest "
-        f"steps, at {critical:.0f} images; no number of workers is over {1 + critical / base:.1f} times as fast as "
-        f"batch {base}. The noise scale, a stand-in for it that is doubted (arXiv 2505.23971), is {min(noise):.0f} to "
+        f"steps, at {critical:.0f} images: no number of workers trains more than {1 + critical / base:.1f} times as fast "
+        f"as one with batch {base}. The noise scale, a stand-in for it that is doubted (arXiv 2505.23971), is {min(noise):.0f} to "
         f"{max(noise):.0f} images in the course of training: a range, and no more than an order of magnitude."
     )
     recipe.corrects(

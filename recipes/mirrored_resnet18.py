@@ -3,11 +3,12 @@
 Source: 002, 6.2.3.2 代码实践, 简洁实现; 001, 12.6. 多 GPU 的简洁实现
 Claim: `nn.DataParallel(net, device_ids=devices)` trains ResNet-18 on 2 GPUs: 3x3 first layer, no max pooling, SGD,
     batch 256, rate 0.1, 10 epochs. Neither source shows an accuracy or a time.
-Expect: MirroredStrategy on one device and on two, beside no strategy: weights, accuracy, and seconds per epoch.
+Expect: MirroredStrategy on one device and on two, beside no strategy: equal weights, and the time of a step. So few
+    steps do not train the net.
 Holds not: with batch normalization, whose mean and variance are those of a replica's part, unless it is synchronized;
     and devices that are parts of one CPU share its cores, and gain nothing.
 Needs: TensorFlow; real images (tfperf data fashion_mnist); GPUs where there are any, else logical CPU devices.
-Time: about 4 minutes on 2 cores, on a share of an epoch; with --quick about 30 s.
+Time: 4 to 13 minutes on 2 cores, on a share of an epoch; with --quick about 30 s.
 Shows: mirror, synchronize, forget_the_scope
 Try: --batch 64: the gradients are exchanged as often, for a quarter of the images, so mirroring costs a larger share.
 """
@@ -44,7 +45,7 @@ def synchronize(net):
 
 
 def forget_the_scope(build, strategy, rate):
-    """Build the net before the strategy, as the source leaves its net where it is: Keras then refuses to train."""
+    """Build the net outside the strategy's scope, as the source leaves its own where it is: Keras refuses to train."""
     net = build()
     return mirror(lambda: net, strategy, rate)
 
@@ -80,7 +81,10 @@ def main(recipe: Recipe) -> None:
     for name in list(nets)[1:]:
         ratio = comparison.ratio("no strategy", name)
         recipe.finds(f"{name}: {ratio.estimate:.2f} times the speed without: {ratio.verdict}.")
-    recipe.finds("One device has nothing to share, so a strategy gains nothing; logical CPU devices share cores.")
+    recipe.finds(
+        "One device has nothing to share, and logical CPU devices share cores: nothing is to be gained here, and what "
+        "differs is noise unless the verdict is faster or slower."
+    )
     correct(recipe, both)
     recipe.plot(lambda figure: interval_plot(figure.subplots(), comparison, f"One training step, batch {batch}"))
 
@@ -135,11 +139,11 @@ def correct(recipe: Recipe, strategy: tf.distribute.Strategy) -> None:
         forget_the_scope(partial(get_net, "lenet"), strategy, RATE).fit(images, labels, verbose=0)
         told = "Keras trains all the same"
     except Exception as error:
-        told = f"Keras says {type(error).__name__}"
+        told = f"Keras raises {type(error).__name__}"
     recipe.fact("a net built outside the scope", told)
     recipe.corrects(
         "the listing never moves its net to GPU 0: with two GPUs PyTorch raises RuntimeError, without one a CPU trains "
-        f"it whole, and `[cpu, cpu]` is printed. Where a net is built before the scope, {told}."
+        f"it whole, and `[cpu, cpu]` is printed. Where a net is built outside the scope, {told}."
     )
     recipe.corrects("nn.DataParallel is not recommended any more: DistributedDataParallel has a process for each GPU.")
 

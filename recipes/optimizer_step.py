@@ -1,4 +1,4 @@
-"""What does the optimizer cost of a training step?
+"""How much of a training step does the optimizer take?
 
 Source: 003, 算子融合
 Claim: fusing operators lowers what bandwidth costs; users can fuse pointwise operations by hand. The examples are

@@ -4,7 +4,7 @@ Source: 000, GPU和其他加速卡
 Claim: for inference FP16 or INT8 is usually enough; only training needs more. The source names no figure.
 Expect: a CNN trained on Fashion-MNIST and quantized by the calls of Keras, LiteRT and ONNX Runtime: size, accuracy on
     real test images, latency with one thread; and its weights rounded by hand to ever fewer bits.
-Holds not: where an engine has no int8 kernel for the processor, int8 gains no speed. Keras quantizes dense layers only.
+Holds not: where an engine has no int8 kernel for the processor, int8 gains no speed. Keras quantizes no convolutions.
 Needs: TensorFlow; real images (tfperf data fashion_mnist); engines where installed (pip install 'tfperf[engines]').
 Time: about 75 s on 2 cores; with --quick about 25 s.
 Shows: rounded, quantize_in_keras, quantize_in_litert, quantize_in_onnx

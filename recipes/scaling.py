@@ -1,7 +1,7 @@
 """How many workers are worth it?
 
 Source: 002, 6.2.3.1 基础概念
-Claim: a step takes max(t1, t2), with t1 for the gradients of b images and t2 for the exchange of m of them; n workers
+Claim: a step takes max(t1, t2), with t1 for computing the gradients of b images and t2 for exchanging them; n workers
     of batch b equal one of n b, and ideally are n times as fast; take b so large that t1 > t2. In 6.2.3.2: arithmetic
     for each weight: Inception > ResNet > AlexNet. The source names no figure.
 Holds not: its figures are no cluster's: the workers are processes of one machine, on slowed connections.
