@@ -3,7 +3,7 @@
 Source: 003, 深度学习性能瓶颈往往是内存带宽
 Claim: a model's time is compute, bandwidth or overhead, which is everything else; as bandwidth grows more slowly from
     year to year, bandwidth is the real bottleneck. The source names no figure.
-Expect: ever more arithmetic on the same 64 MB, whose time hardly grows and then does; four verdicts, each put to the test.
+Expect: ever more arithmetic on the same 64 MB, whose time at first hardly grows; four verdicts, put to the test.
 Holds not: where each operation waits for the result of the one before. That latency is a fourth cause.
 Needs: TensorFlow; no GPU, no data; 3 GiB of memory.
 Time: about 2 minutes on 2 cores; with --quick about 30 s.
@@ -98,7 +98,7 @@ def cross(recipe: Recipe, size: int) -> tuple[dict, float, float]:
     recipe.fact("FLOPs with each number where time bends", bend)
     recipe.finds(
         f"Up to about {bend:.0f} operations on each number the kernel waits mostly for memory, and its time grows "
-        f"slowly: {few} take {format_seconds(flat)}. Beyond them it grows with them: {many} take {format_seconds(long)}."
+        f"slowly: {few} take {format_seconds(flat)}. Beyond, it grows with them: {many} take {format_seconds(long)}."
     )
     recipe.finds(
         f"The roofs, {bandwidth / 1e9:.0f} GB/s and {peak / 1e9:.0f} GFLOP/s in a matrix product, meet at {meet:.0f} "

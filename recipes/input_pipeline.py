@@ -128,10 +128,7 @@ def explain(recipe: Recipe, times: dict) -> None:
     faster = times["generator"][1] / times["map"][1]
     recipe.finds(f"map reads {faster:.1f} times as fast as the generator: Python handles batches, not images.")
     before, after = hidden["batch before map"], hidden["prefetch"]
-    recipe.finds(
-        f"Batches that are decoded in parallel hide {before:.0%} of the shorter of reading and step behind the longer; "
-        f"with prefetch they hide {after:.0%}."
-    )
+    recipe.finds(f"Parallel decoding hides {before:.0%} of the shorter of reading and step, prefetch too {after:.0%}.")
     cached = times["cache"][1]
     recipe.finds(f"The cache cuts reading to {cached:.1f} ms a batch: it pays where reading is longer than the step.")
     waits = [max(0.0, 1 - times[name][0] / times[name][2]) for name in ("generator", "cache")]

@@ -70,9 +70,9 @@ def main(recipe: Recipe) -> None:
         recipe.finds(f"Batch {size} takes, by its best rule, {times}.")
     recipe.finds(
         "The curve of McCandlish et al. (arXiv 1812.06162) puts the critical batch, which takes twice the fewest "
-        f"steps, at {critical:.0f} images: no number of workers trains more than {1 + critical / base:.1f} times as fast "
-        f"as one with batch {base}. The noise scale, a stand-in for it that is doubted (arXiv 2505.23971), is {min(noise):.0f} to "
-        f"{max(noise):.0f} images in the course of training: a range, and no more than an order of magnitude."
+        f"steps, at {critical:.0f} images: however many workers, they train at most {1 + critical / base:.1f} times as "
+        f"fast as batch {base}. The noise scale, a stand-in for it that is doubted (arXiv 2505.23971), is "
+        f"{min(noise):.0f} to {max(noise):.0f} images in the course of training: a range, and an order of magnitude."
     )
     recipe.corrects(
         "a larger batch costs more only near the critical batch and beyond. The first means against it are no "

@@ -3,8 +3,7 @@
 Source: 002, 6.2.3.2 代码实践, 简洁实现; 001, 12.6. 多 GPU 的简洁实现
 Claim: `nn.DataParallel(net, device_ids=devices)` trains ResNet-18 on 2 GPUs: 3x3 first layer, no max pooling, SGD,
     batch 256, rate 0.1, 10 epochs. Neither source shows an accuracy or a time.
-Expect: MirroredStrategy on one device and on two, beside no strategy: equal weights, and the time of a step. So few
-    steps do not train the net.
+Expect: no strategy, and MirroredStrategy on one device and on two: equal weights, and the time of a step.
 Holds not: with batch normalization, whose mean and variance are those of a replica's part, unless it is synchronized;
     and devices that are parts of one CPU share its cores, and gain nothing.
 Needs: TensorFlow; real images (tfperf data fashion_mnist); GPUs where there are any, else logical CPU devices.
@@ -63,7 +62,7 @@ def main(recipe: Recipe) -> None:
     images, tests = (max(4 * batch, 32 * EXACT_STEPS), 100) if quick else (max(recipe.flags.images, batch), 1000)
     data = recipe.load_data(quick=(EPOCH, tests)).take(min(images, EPOCH), tests)
     recipe.uses(data)
-    recipe.console.print(f"{len(data.train_images):,} images are a share of an epoch, as ResNet-18 takes long.")
+    recipe.console.print(f"{len(data.train_images):,} images are a share of an epoch, too small to train the net.")
     alone, both = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(devices)  # one for all nets of a process
     compare_weights(recipe, alone, both, data)
     several = f"mirrored on {len(devices)}"
@@ -81,10 +80,7 @@ def main(recipe: Recipe) -> None:
     for name in list(nets)[1:]:
         ratio = comparison.ratio("no strategy", name)
         recipe.finds(f"{name}: {ratio.estimate:.2f} times the speed without: {ratio.verdict}.")
-    recipe.finds(
-        "One device has nothing to share, and logical CPU devices share cores: nothing is to be gained here, and what "
-        "differs is noise unless the verdict is faster or slower."
-    )
+    recipe.finds("One device has nothing to share, and logical CPU devices share cores: neither has anything to gain.")
     correct(recipe, both)
     recipe.plot(lambda figure: interval_plot(figure.subplots(), comparison, f"One training step, batch {batch}"))
 

@@ -63,9 +63,7 @@ def main(recipe: Recipe) -> None:
         f"15 to 80 ms are three strategies on one bus of 16 GB/s, not three buses: 160 MB of 4 GPUs take {cpu} by the "
         f"CPU, {gpu} by one GPU, {parts} in parts. Measured above with 4 ranks: the last two."
     )
-    recipe.corrects(
-        "the ring is not different in essence from other ways; the book itself calls that belief a misconception."
-    )
+    recipe.corrects("the ring is not different in essence from other ways: the book itself names that misconception.")
     recipe.corrects("two rings suit eight V100 in pairs; with NVSwitch NCCL picks rings, trees or sums in the switch.")
     recipe.plot(draw, found)
 
