@@ -189,3 +189,73 @@ def _examples():
     generator = np.random.default_rng(0)
     x = generator.standard_normal((256, 8)).astype("float32")
     return x, x[:, :3].argmax(axis=1)
+
+
+def test_sample_weights_are_in_the_script_too(outcome, tmp_path, monkeypatch):
+    (tmp_path / "weighted.py").write_text(
+        CODE + "def weighted():\n    x, y = data()\n    return x[:64], y[:64], (np.arange(64) % 2).astype('float32')\n"
+    )
+    update = {
+        "takes_weights": True,
+        "opened_as": f"{tmp_path}/weighted.py:build",
+        "data": f"{tmp_path}/weighted.py:weighted",
+    }
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(training_script, "EPOCHS", 1)
+    for loop in ("fit", "compiled"):
+        names = {"keras": keras}
+        exec(training_script.script(outcome.model_copy(update=update), TrainingPlan(loop=loop)), names)
+        assert names["sample_weight"].sum() == 32
+    stored = update | {"data": "examples.npz"}
+    text = training_script.script(outcome.model_copy(update=stored), TrainingPlan())
+    assert 'x, y, sample_weight = stored["x"], stored["y"], stored["sample_weight"]' in text
+    assert "model.fit(x, y, sample_weight=sample_weight, batch_size=32" in text
+
+
+@pytest.mark.parametrize(("reshaped", "words"), [((784,), ").reshape(-1, 784) / 255"), (None, ") / 255")])
+def test_images_are_reshaped_only_for_a_model_that_takes_them_so(outcome, reshaped, words):
+    update = {"data": "fashion_mnist", "reshaped": reshaped}
+    text = training_script.script(outcome.model_copy(update=update), TrainingPlan())
+    assert f'x = dataset.train_images.astype("float32"{words}' in text
+
+
+@pytest.fixture
+def own_code(tmp_path, monkeypatch):
+    """A folder with a module, and one beside it that it imports."""
+    (tmp_path / "mine.py").write_text("import keras\nfrom layers_of_mine import Layer\n")
+    (tmp_path / "layers_of_mine.py").write_text("Layer = 1\n")
+    (tmp_path / "unused.py").write_text("x = 1\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("source", ["mine.py:build", "mine:build"])
+def test_a_change_of_code_begins_another_search(own_code, source):
+    def digest_after(name):
+        file = own_code / name
+        file.write_text(file.read_text() + "# changed\n")
+        return training._digest(source)
+
+    first = training._digest(source)
+    assert training._digest(source) == first != source
+    assert digest_after("unused.py") == first
+    digests = {first, digest_after("mine.py"), digest_after("layers_of_mine.py")}
+    assert len(digests) == 3
+    assert not {"mine", "layers_of_mine"} & sys.modules.keys(), "nothing is imported"
+
+
+def test_the_digest_of_a_package_counts_its_modules(own_code):
+    package = own_code / "package_of_mine"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError\n")
+    (package / "nets.py").write_text("from .parts import part\n")
+    (package / "parts.py").write_text("part = 1\n")
+    first = training._digest("package_of_mine.nets:build")
+    (package / "parts.py").write_text("part = 2\n")
+    assert training._digest("package_of_mine.nets:build") != first
+
+
+def test_code_that_python_cannot_read_has_a_digest(own_code):
+    (own_code / "mine.py").write_text("def (:\n")
+    assert training._digest("mine.py:build") != "mine.py:build"
+    assert training._digest("no_such_module:build") == "no_such_module:build"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["tune_training", "write_each"]
 
-KEPT = "what the search found is kept: run the same command with another place, and it ends at once"
+KEPT = "what the search found is kept: run the same command with another place, and it goes on from there"
 """After an answer that cannot be written."""
 
 

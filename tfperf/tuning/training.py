@@ -2,10 +2,12 @@
 
 import contextlib
 import hashlib
-import importlib.util
+import sys
 import time
 import zipfile
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,7 +73,7 @@ def tune_training(
         memory_limit: the memory that a trial may use, beyond which it is ended, in bytes; None: 80 % of the machine's.
         trial_seconds: the most seconds for each step of a trial; then it is ended.
         time_limit: seconds of searching; then the best plans so far are measured in turns. None: to the end.
-        fresh: forget what an earlier search that was stopped has found.
+        fresh: forget what an earlier search that was stopped has found, as after a change of files that `data` reads.
         listener: is told how far the search is.
 
     Raises:
@@ -123,6 +125,8 @@ def tune_training(
             data=printable(data_words),
             compiled=search.first_reference.compiled,
             takes_arrays=search.first_reference.takes_arrays,
+            takes_weights=search.first_reference.takes_weights,
+            reshaped=search.first_reference.reshaped,
             batch_size=search.first_reference.batch_size,
             steps=search.first_reference.steps,
             environment=environment,
@@ -199,7 +203,10 @@ def _stored_data(data: Any, scratch: Path) -> str:
 
 
 def _digest(source: str) -> str:
-    """The content of the file that a model or data come from; a name alone where they come with tfperf."""
+    """The content of the file that a model or data come from; a name alone where they come with tfperf.
+
+    Modules beside a Python file that it imports count, too. Files of data that it reads do not.
+    """
     if source in (*NAMES, *DATA_NAMES):
         return source
     if source.endswith(".keras") and zipfile.is_zipfile(source):
@@ -207,12 +214,39 @@ def _digest(source: str) -> str:
             parts = [archive.read(name) for name in sorted(archive.namelist()) if name != "metadata.json"]
         return hashlib.sha256(b"".join(parts)).hexdigest()
     place = source.rpartition(":")[0] or source
-    file = Path(place)
-    if not file.is_file():
-        with contextlib.suppress(ImportError, ValueError):
-            spec = importlib.util.find_spec(place)
-            file = Path(spec.origin) if spec and spec.origin else file
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else source
+    file = Path(place) if Path(place).is_file() else _file_of_module(place)
+    if file is None:
+        return source
+    parts = [one.read_bytes() for one in [file, *_imported_from_beside(file)]]
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+
+def _file_of_module(name: str) -> Path | None:
+    """The file of a module, as the processes of plans will find it; nothing is imported."""
+    folders: Sequence[str] | None = [str(Path.cwd()), *sys.path]
+    file = None
+    for part in name.split("."):
+        spec = PathFinder.find_spec(part, folders)
+        if spec is None or spec.origin is None:
+            return None
+        file, folders = Path(spec.origin), spec.submodule_search_locations
+    return file
+
+
+def _imported_from_beside(file: Path) -> list[Path]:
+    """The files in the folder of a Python file, or of its package, that it imports, and those that these import."""
+    if file.suffix != ".py":
+        return []
+    file = folder = file.resolve()
+    names = []
+    while not names or (folder / "__init__.py").exists():  # up to where its package lies
+        names.insert(0, folder.stem)
+        folder = folder.parent
+    finder = ModuleFinder(path=[str(folder)])
+    with contextlib.suppress(SyntaxError, ImportError):  # the process that opens it says so
+        finder.import_hook(".".join(names))
+    places = {Path(one.__file__) for one in finder.modules.values() if one.__file__}  # type: ignore[attr-defined]
+    return sorted(place for place in places - {file} if place.suffix == ".py")
 
 
 class _Quiet:

@@ -86,16 +86,19 @@ def _model_and_data(outcome: TrainingOutcome) -> Iterator[str]:
         yield f"model = {model.rpartition(':')[2]}()"
     if outcome.compiled:
         yield outcome.compiled
-    names = "x, y" if outcome.takes_arrays else "batches"
+    names = "batches"
+    if outcome.takes_arrays:
+        names = "x, y, sample_weight" if outcome.takes_weights else "x, y"
     if data == FROM_PYTHON:
         yield f"{names} = ...  # yours"
     elif data in DATA_NAMES:
         yield f"dataset = load({data!r})"
-        yield 'x = dataset.train_images.astype("float32").reshape(-1, *model.input_shape[1:]) / 255'
+        reshaped = "" if outcome.reshaped is None else f".reshape{(-1, *outcome.reshaped)}"
+        yield f'x = dataset.train_images.astype("float32"){reshaped} / 255'
         yield "y = dataset.train_labels"
     elif _is_array_file(data):
         yield f"with np.load({data!r}) as stored:"
-        yield '    x, y = stored["x"], stored["y"]'
+        yield f"    {names} = " + ", ".join(f'stored["{name}"]' for name in names.split(", "))
     else:
         yield f"{names} = {data.rpartition(':')[2]}()"
 
@@ -113,7 +116,9 @@ def _changes(outcome: TrainingOutcome, plan: TrainingPlan) -> Iterator[str]:
 
 def _training(outcome: TrainingOutcome, plan: TrainingPlan) -> Iterator[str]:
     if outcome.takes_arrays:
-        yield f"{LOOPS[plan.loop].code}, batch_size={plan.batch_size or outcome.batch_size}, epochs={EPOCHS})"
+        weights = ", sample_weight=sample_weight" if outcome.takes_weights else ""
+        size = plan.batch_size or outcome.batch_size
+        yield f"{LOOPS[plan.loop].code}{weights}, batch_size={size}, epochs={EPOCHS})"
     else:
         yield f"model.fit(batches, epochs={EPOCHS})"
     yield 'model.save("trained.keras")'

@@ -10,7 +10,7 @@ from tfperf.search.training.searching import TrainingQuestion, TrainingSearch
 from tfperf.search.training.strategy import TrainingSpace
 from tfperf.training.plan import CHANGES, TrainingPlan
 from tfperf.trials.training.trial import TrainingTrial
-from tfperf.trials.trial import Status
+from tfperf.trials.trial import Status, TrialError
 
 pytestmark = pytest.mark.usefixtures("brief_training")
 
@@ -141,6 +141,87 @@ def test_batch_sizes_are_searched_with_a_reference_each(searching):
     search.run()
     assert search.trials[search.winner()[0]].plan.batch_size == 256
     assert set(search.references) == {str(TrainingPlan(batch_size=size)) for size in (32, 256)}
+
+
+def test_each_batch_size_is_timed_on_whole_batches(searching):
+    search = searching((), lambda plan: Told(plan, lambda plan: 0.2), batch_sizes=(32, 64, 128, 256))
+    search.run()
+    assert search.first_reference.examples % 256 == 0
+    assert search.first_reference.examples >= 3 * 256
+
+
+def test_sizes_that_have_no_multiple_in_reach_are_timed_all_the_same(searching):
+    search = searching((), lambda plan: Told(plan, lambda plan: 10.0), batch_sizes=(31, 37, 41))
+    search.run()
+    assert search.first_reference.examples == BRIEF["FEWEST_STEPS"] * 32
+
+
+def test_a_batch_size_that_cannot_train_is_a_row_and_the_search_goes_on(searching):
+    cannot, started = TrainingPlan(batch_size=256), []
+
+    def start(plan):
+        started.append(plan)
+        return Told(plan, lambda plan: 0.2, [cannot])
+
+    search = searching(("fast_optimizer",), start, batch_sizes=(32, 256))
+    search.run()
+    assert search.trials[str(cannot)].status is Status.CRASHED
+    assert search.trials[search.winner()[0]].plan.batch_size == 32
+    assert set(search.references) == {str(TrainingPlan(batch_size=32))}
+    assert [plan for plan in started if plan.batch_size == 256] == [cannot]
+    assert {one.status for one in search.trials.values() if one.plan.batch_size == 256} == {Status.CRASHED}
+
+
+class DiesAtRest(Told):
+    """A process that is killed while others are looked at, and cannot be started again."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.rest = self.die
+
+    def die(self):
+        self.failing.append(self.plan)
+        self.close()
+
+
+class DiesInItsTurn(Told):
+    """A process that is killed when its turn in the final begins: at the third step, after its look and its waking."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.steps, self.step = 0, self.die
+
+    def die(self):
+        self.steps += 1
+        if self.steps == 3:
+            self.failing.append(self.plan)
+            raise TrialError(Status.CRASHED, "its process was killed")
+
+
+@pytest.mark.parametrize("dying", [DiesAtRest, DiesInItsTurn])
+def test_who_fails_in_the_final_is_left_out_and_no_other(searching, dying):
+    best, failing = TrainingPlan(changes=("fast_optimizer",), loop="compiled"), []
+
+    def start(plan):
+        if plan == best and not failing:
+            return dying(plan, seconds_of, failing)
+        return Told(plan, seconds_of, failing)
+
+    search = searching(("fast_optimizer",), start)
+    search.run()
+    assert search.trials[str(best)].status is Status.CRASHED
+    assert {one.name for one in search.final.measurements} > {search.default}
+    others = [one for one in search.trials.values() if one.plan != best]
+    assert {one.status for one in others} == {Status.RAN}
+
+
+def test_time_that_is_up_means_nothing_where_nothing_is_left(searching):
+    search = searching(("fast_optimizer",), lambda plan: Told(plan, seconds_of))
+    search.run()
+    search._question = search._question.model_copy(update={"time_limit": 1e-9})
+    space = TrainingSpace(("fast_optimizer",), {}, (None,), (None,), True, 1)
+    assert search._next(space, search._base(None)) is None
+    assert not search.ran_out_of_time
 
 
 def test_when_the_time_is_up_the_best_so_far_take_turns(searching):

@@ -22,9 +22,9 @@ def test_examples_in_the_order_given_are_seen(monkeypatch):
     assert seen_orders(TrainingPlan(loop="unshuffled"), 14, 4, 2) == [list(range(14))] * 2
 
 
-def watch_of(monkeypatch, *ends):
-    """A stopwatch that saw so many steps at such times."""
-    watch, times = Stopwatch(), iter([0.0, *(time for _, time in ends)])
+def watch_of(monkeypatch, *ends, examples=1000):
+    """A stopwatch that saw so many steps of 4 examples at such times."""
+    watch, times = Stopwatch(examples, 4), iter([0.0, *(time for _, time in ends)])
     monkeypatch.setattr("time.perf_counter", lambda: next(times))
     watch.on_epoch_begin(0)
     for steps, _ in ends:
@@ -40,11 +40,16 @@ def test_a_single_call_is_the_whole(monkeypatch):
     assert watch_of(monkeypatch, (8, 4.0)).seconds == 4.0
 
 
+def test_a_last_batch_that_is_smaller_counts_for_less(monkeypatch):
+    assert watch_of(monkeypatch, (1, 9.0), (2, 10.0), (3, 10.5), examples=10).seconds == 2.5
+
+
 @pytest.mark.parametrize("loop", list(LOOPS))
 def test_it_sees_all_steps_of_an_epoch(loop):
-    model, x, watch = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), np.ones([14, 2]), Stopwatch()
+    model, x = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), np.ones([14, 2])
+    watch = Stopwatch(14, 4)
     model.compile("sgd", "mse")
     TrainingPlan(loop=loop, batch_size=4).fit(model, (x, x[:, :1]), verbose=0, callbacks=[watch])
     assert watch._ends[0][0] == 0
-    assert watch._ends[-1][0] == 4
+    assert watch._ends[-1][0] == 14
     assert watch.seconds > 0

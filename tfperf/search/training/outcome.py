@@ -26,6 +26,10 @@ class TrainingOutcome(Value):
     data: Text = Field(description="what the command line is given for the data, or that a program gave them")
     compiled: Text = Field(default="", description="the line that compiles the model; empty: it comes compiled")
     takes_arrays: bool = Field(description="whether the data are arrays, rather than a data set of batches")
+    takes_weights: bool = Field(default=False, description="whether sample weights are among the arrays")
+    reshaped: tuple[int, ...] | None = Field(
+        default=None, description="shape that each image of a data set is given for the model; None: its own"
+    )
     batch_size: int = Field(ge=1, description="of the reference that was looked at first")
     steps: int = Field(ge=1, description="of a segment of a course")
     environment: Environment = Field(default_factory=Environment.here)

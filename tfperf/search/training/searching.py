@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from pydantic import Field
@@ -66,6 +67,8 @@ class Reference(Value):
     batch_size: int = Field(ge=1)
     why_not: dict[Name, Text]
     takes_arrays: bool
+    takes_weights: bool
+    reshaped: tuple[int, ...] | None = Field(description="shape that each image of a data set is given; None: its own")
     steps: int = Field(ge=1, description="of a segment of a course")
     examples: int = Field(ge=1, description="of a call of the measurement")
     steps_per_execution: int = Field(ge=1, description="that are worth trying")
@@ -110,6 +113,7 @@ class TrainingSearch:
         self._began = time.monotonic()
         self._references: dict[str, Reference] = {}
         self._poor: set[str] = set()
+        self._asked = ""  # the finalist whose process was asked last, but for what is timed
         self.trials: dict[str, TrainingTrial] = {}
         self.left_out: dict[str, str] = {}
         self.final: Comparison | None = None
@@ -174,19 +178,31 @@ class TrainingSearch:
     # ------------------------------------------------------------ looks
 
     def _reference(self, batch_size: int | None) -> Reference:
-        """What the default plan shows, which is looked at with it."""
+        """What the default plan shows, which is looked at with it.
+
+        Raises:
+            TrialError: it does not train with this batch size, which is a trial unless it is the first.
+        """
         plan = TrainingPlan(batch_size=batch_size)
         name = str(plan)
         if name in self._references:
             return self._references[name]
-        noted, trial = self._journal.note("reference", [name], Reference), self._journal.trial(name)
-        if noted is None or trial is None:
+        noted = self._journal.note("reference", [name], Reference)
+        trial = self.trials.get(name) or self._journal.trial(name)
+        if trial is None or (trial.status is Status.RAN and noted is None):
             self._listener.phase(f"the reference: {plan}, with {strategy.SEEDS} seeds")
-            noted, trial = self._measured_reference(plan)
-            self._journal.add_note("reference", [name], noted)
+            try:
+                noted, trial = self._measured_reference(plan)
+                self._journal.add_note("reference", [name], noted)
+            except TrialError as error:
+                if not self._references:
+                    raise
+                trial = _failed(plan, error)
             self._journal.add(trial)
-        self._references[name] = noted
         self._note(trial)
+        if noted is None or trial.status is not Status.RAN:
+            raise TrialError(trial.status, trial.reason)
+        self._references[name] = noted
         return noted
 
     def _measured_reference(self, plan: TrainingPlan) -> tuple[Reference, TrainingTrial]:
@@ -205,9 +221,8 @@ class TrainingSearch:
                 raise TrialError(
                     Status.WRONG, f"{plan}: the loss is not finite in float32; check the data and the rate"
                 )
-            wanted = max(strategy.FEWEST_STEPS, math.ceil(strategy.CALL_SECONDS / seconds))
             first = next(iter(self._references.values()), None)  # with as many examples as it, whatever the batch size
-            wanted = batch * min(wanted, opened.steps_per_epoch) if first is None else first.examples
+            wanted = self._examples_of_a_call(batch, seconds) if first is None else first.examples
             examples = process.prepare(wanted)
             trial = self._timed(process, opened, courses[-1], examples)
         except BaseException:
@@ -222,6 +237,8 @@ class TrainingSearch:
             batch_size=opened.batch_size,
             why_not={name: printable(why) for name, why in opened.why_not.items()},
             takes_arrays=opened.is_arrays,
+            takes_weights=opened.has_weights,
+            reshaped=None if opened.reshaped is None else tuple(opened.reshaped),
             steps=steps,
             examples=examples,
             steps_per_execution=min(most, opened.steps_per_epoch),
@@ -229,13 +246,33 @@ class TrainingSearch:
         )
         return reference, trial
 
+    def _examples_of_a_call(self, batch_size: int, step_seconds: float) -> int:
+        """How many examples are trained on in a call of the measurement: whole batches of each size, if that may be.
+
+        Args:
+            batch_size: of the first reference, the smallest.
+            step_seconds: what a step of that takes.
+        """
+        sizes = self._question.batch_sizes or (batch_size,)
+        steps = max(strategy.FEWEST_STEPS, math.ceil(strategy.CALL_SECONDS / step_seconds))
+        fewest = max(steps * batch_size, strategy.FEWEST_LARGE_STEPS * max(sizes))
+        whole = math.ceil(fewest / math.lcm(*sizes)) * math.lcm(*sizes)
+        return whole if whole <= 2 * fewest else fewest
+
     def _look(self, plan: TrainingPlan) -> TrainingTrial:
         """Start a plan in a process of its own, check what it learns, and measure it shortly."""
         name = str(plan)
-        reference = self._reference(plan.batch_size)
-        if (trial := self.trials.get(name) or self._journal.trial(name)) is None:
-            trial = self._looked(plan, reference)
-            self._journal.add(trial)
+        trial = self.trials.get(name) or self._journal.trial(name)
+        try:
+            reference = self._reference(plan.batch_size)
+        except TrialError as error:
+            if not self._references:
+                raise
+            trial = self.trials.get(name) or _failed(plan, error)  # as Keras's own fit does with this batch size
+        else:
+            if trial is None:
+                trial = self._looked(plan, reference)
+                self._journal.add(trial)
         self._note(trial)
         self._end_others()
         return trial
@@ -264,7 +301,7 @@ class TrainingSearch:
         except TrialError as error:
             if process is not None:
                 process.close()
-            return TrainingTrial(plan=plan, status=error.status, reason=printable(str(error)))
+            return _failed(plan, error)
         except BaseException:
             if process is not None:
                 process.close()
@@ -314,12 +351,14 @@ class TrainingSearch:
         return best if base is None or best.seconds < (1 - strategy.GAIN) * base.seconds else base
 
     def _next(self, space: TrainingSpace, base: TrainingTrial) -> tuple[str, TrainingPlan] | None:
-        limit = self._question.time_limit
-        if limit is not None and time.monotonic() - self._began > limit:
+        left = (
+            one for one in space.neighbours(base.plan) if one[0] not in self._poor and str(one[1]) not in self.trials
+        )
+        found, limit = next(left, None), self._question.time_limit
+        if found is not None and limit is not None and time.monotonic() - self._began > limit:
             self.ran_out_of_time = True
             return None
-        neighbours = space.neighbours(base.plan)
-        return next((one for one in neighbours if one[0] not in self._poor and str(one[1]) not in self.trials), None)
+        return found
 
     # ------------------------------------------------------------ the final
 
@@ -341,7 +380,7 @@ class TrainingSearch:
                     works[name] = self._ready(name).work()
                 self.final = self._in_turns(works)
             except TrialError as error:
-                lost = next((name for name, work in works.items() if work.failure is not None), names[len(works) - 1])
+                lost = next((name for name, work in works.items() if work.failure is not None), self._asked)
                 self.trials[lost] = self.trials[lost].model_copy(
                     update={"status": error.status, "reason": printable(str(error)), "measurement": None}
                 )
@@ -353,6 +392,7 @@ class TrainingSearch:
 
     def _ready(self, name: str) -> TrainingProcess:
         """The process of a trial, ready to train; one that has ended is started again."""
+        self._asked = name
         process = self._processes.get(name)
         if process is None or not process.alive:
             process = self._processes[name] = self._start(self.trials[name].plan)
@@ -367,7 +407,7 @@ class TrainingSearch:
     def _in_turns(self, works: dict[str, PlanCall]) -> Comparison:
         turns = Turns()
         taking = {
-            name: TrainingTurns(work, turns, process.host.rest, process.host.wake, step=process.step)
+            name: TrainingTurns(work, turns, process.host.rest, process.host.wake, step=partial(self._step, name))
             for name, work in works.items()
             for process in [self._processes[name]]
         }
@@ -382,6 +422,16 @@ class TrainingSearch:
             rest_after=strategy.FINAL_ROUNDS,
             on_progress=self._listener.measuring,
         )
+
+    def _step(self, name: str) -> None:
+        """Train by a finalist for one step."""
+        self._asked = name
+        self._processes[name].step()
+
+
+def _failed(plan: TrainingPlan, error: TrialError) -> TrainingTrial:
+    """The trial of a plan that does not train."""
+    return TrainingTrial(plan=plan, status=error.status, reason=printable(str(error)))
 
 
 class TrainingTurns(InTurns):

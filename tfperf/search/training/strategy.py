@@ -8,6 +8,7 @@ from tfperf.training.plan import CHANGES, LOOPS, VARIABLES, TrainingPlan
 __all__ = [
     "CALL_SECONDS",
     "COURSE_SECONDS",
+    "FEWEST_LARGE_STEPS",
     "FEWEST_STEPS",
     "FINALISTS",
     "FINAL_ROUNDS",
@@ -38,6 +39,9 @@ MOST_STEPS = 32
 
 FEWEST_STEPS = 5
 """Steps of a call of the measurement: the first is not counted, as fit begins with work that an epoch has once."""
+
+FEWEST_LARGE_STEPS = 3
+"""The same with the largest of several batch sizes, which all train on as many examples in a call."""
 
 CALL_SECONDS = 1.0
 """What a call of the measurement takes with the default plan, unless the fewest steps take longer."""

@@ -37,8 +37,10 @@ class Recorder(keras.layers.Layer):  # type: ignore[misc]
 class Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]
     """Times an epoch from the end of its first call of TensorFlow to that of its last."""
 
-    def __init__(self) -> None:
+    def __init__(self, examples: int, batch_size: int) -> None:
+        """Take the examples of the epoch, and of a batch; the last may have fewer."""
         super().__init__()
+        self._examples, self._batch_size = examples, batch_size
         self._ends: list[tuple[int, float, float]] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -50,11 +52,12 @@ class Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]
         self._note(batch + 1)
 
     def _note(self, steps: int) -> None:
-        self._ends.append((steps, time.perf_counter(), time.process_time()))
+        trained = min(steps * self._batch_size, self._examples)
+        self._ends.append((trained, time.perf_counter(), time.process_time()))
 
     @property
     def seconds(self) -> float:
-        """Seconds of the epoch, all of whose steps count as those after the first call, if there was another."""
+        """Seconds of the epoch, all of whose examples count as those after the first call, if there was another."""
         return self._scaled(1)
 
     @property

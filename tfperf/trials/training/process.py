@@ -19,6 +19,10 @@ class Opened(NamedTuple):
     why_not: dict[str, str]
     """Changes that cannot be made with this model, and why."""
     is_arrays: bool
+    has_weights: bool
+    """Whether sample weights are among the arrays."""
+    reshaped: list[int] | None
+    """The shape that each image of a data set is given for the model; None: its own."""
     batch_size: int
     steps_per_epoch: int
     name: str

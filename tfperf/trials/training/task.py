@@ -39,6 +39,8 @@ class TrainingTask:
         self.model, self.data_source = model, data
         self.compiled = ""
         """The line that compiles the model; empty: it comes compiled."""
+        self.reshaped: list[int] | None = None
+        """The shape that each image of a data set is given for the model, once `data` was asked for; None: its own."""
 
     @cached_property
     def data(self) -> Any:
@@ -51,8 +53,10 @@ class TrainingTask:
         if self.data_source in DATA_NAMES:
             images, labels = data
             shape = getattr(self._make(0), "input_shape", None)  # of a net that takes its pixels in a row
-            if isinstance(shape, tuple) and None not in shape[1:] and np.prod(shape[1:]) == np.prod(images.shape[1:]):
-                images = images.reshape(len(images), *shape[1:])
+            of_one = shape[1:] if isinstance(shape, tuple) else images.shape[1:]
+            if of_one != images.shape[1:] and None not in of_one and np.prod(of_one) == np.prod(images.shape[1:]):
+                self.reshaped = list(of_one)
+                images = images.reshape(len(images), *of_one)
             data = images, labels
         return data
 

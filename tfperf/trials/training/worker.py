@@ -61,6 +61,8 @@ class TrainingWorker:
             "proof": self._proof(tf),
             "why_not": {name: why for name, why in why_not.items() if why},
             "is_arrays": arrays,
+            "has_weights": arrays and len(self._task.data) == 3,
+            "reshaped": self._task.reshaped,
             "batch_size": batch_size,
             "steps_per_epoch": min(self._task.steps_per_epoch(batch_size), 2**31),
             "name": self._model.name,
@@ -125,6 +127,7 @@ class TrainingWorker:
             steps = min(-(-examples // self._batch_size), self._task.steps_per_epoch(self._batch_size))
             examples = steps * self._batch_size
             self._measured = self._task.data.take(steps)
+        self._measured_examples = examples
         return examples
 
     def timed(self, calls: int) -> dict[str, float]:
@@ -141,7 +144,7 @@ class TrainingWorker:
         gc.collect()
         seconds = cpu_seconds = 0.0
         for _ in range(calls):
-            watch = Stopwatch()
+            watch = Stopwatch(self._measured_examples, self._batch_size)
             loss = self._losses_of(self._measured, shuffle=True, callbacks=[watch])
             seconds += watch.seconds
             cpu_seconds += watch.cpu_seconds
