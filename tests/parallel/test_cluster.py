@@ -164,6 +164,12 @@ def test_impossible_numbers_are_refused(numbers):
         LocalCluster(*numbers)
 
 
+def test_a_bandwidth_without_parameter_servers_is_refused():
+    words = r"^expected parameter servers for a bandwidth of 1e\+06 bytes/s\. Received: none$"
+    with pytest.raises(TfperfError, match=words):
+        LocalCluster(2, 0, bandwidth=1e6)
+
+
 def test_addresses_are_of_loopback_and_none_is_there_twice(empty_servers):
     with LocalCluster(3, 2) as servers:
         assert {job: len(addresses) for job, addresses in servers.addresses.items()} == {

@@ -6,6 +6,7 @@ One cluster serves all tests: what happens on it comes home as plain data.
 import itertools
 import sys
 import threading
+import time
 
 import cloudpickle
 import numpy as np
@@ -99,6 +100,14 @@ def use(first, pushed, numbers):
 
         with pytest.raises(ZeroDivisionError):
             patient.run(fail)
+
+        def push_late(worker):
+            if worker == 0:
+                time.sleep(0.2)  # the other one waits for this one, and does not give up
+            patient.push("total", worker + 1.0)
+            return float(patient.pull("total"))
+
+        found["after a failure"] = patient.run(push_late)
     return found
 
 
@@ -150,6 +159,10 @@ def test_a_synchronous_pull_waits_for_all_and_an_asynchronous_one_does_not(found
 def test_a_worker_that_does_not_push_is_named(found):
     for name in ("one did not push", "one pushed twice"):  # a second push waits for the end of the first round
         assert found[name] == "expected every worker to push 'total' within 0.2 s; worker 1 did not"
+
+
+def test_a_run_after_one_that_failed_begins_a_round_of_its_own(found):
+    assert found["after a failure"] == [3.0, 3.0]
 
 
 def test_bad_input_is_one_line(found):

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tfperf.errors import TfperfError
+from tfperf.parallel import private_network
 from tfperf.parallel.private_network import in_private_network, is_private
 
 DEADLINE = 100
@@ -101,6 +102,38 @@ class Refusing:
     def prctl(self, *_):
         return 0
 """
+
+
+def test_a_network_that_can_only_be_half_made_is_not_left(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(HALF_MADE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def ask():
+        from tfperf.parallel.private_network import is_private
+
+        return is_private(), Path("/proc/self/ns/net").readlink()
+
+    assert in_private_network(ask) == (is_private(), Path("/proc/self/ns/net").readlink())
+
+
+HALF_MADE = """
+import fcntl
+
+ioctl = fcntl.ioctl
+
+def refusing_ioctl(file, request, *rest):
+    if request == 0x8914:
+        raise PermissionError(13, "Permission denied")
+    return ioctl(file, request, *rest)
+
+fcntl.ioctl = refusing_ioctl
+"""
+"""A system that lets a process leave for a namespace, and forbids it to bring up the interface there."""
+
+
+def test_without_an_address_nothing_is_private(monkeypatch):
+    monkeypatch.setattr(private_network.psutil, "net_if_addrs", lambda: {"lo": []})
+    assert not is_private()
 
 
 def test_its_process_has_one_thread_when_it_leaves_the_network():

@@ -60,6 +60,24 @@ def test_each_part_has_the_gradient_of_its_own_mean_loss(net):
     np.testing.assert_allclose(part_gradients(net, images, labels, 1), by_image.mean(0)[None], rtol=1e-6)
 
 
+def test_sparse_gradients_and_missing_ones_are_dense():
+    import keras
+
+    class Idle(keras.layers.Layer):
+        def build(self, shape):
+            self.unused = self.add_weight(shape=(2,))
+
+        def call(self, inputs):
+            return inputs
+
+    embedding = keras.layers.Embedding(3, 1, embeddings_initializer="ones")
+    net = keras.Sequential([keras.Input([1], dtype="int32"), embedding, keras.layers.Flatten(), Idle()])
+    net.compile("sgd", "mse", jit_compile=False)
+    words, labels = np.array([[0], [2], [2], [2]]), np.array([0, 3, 3, 5], np.float32)
+    expected = [[1, 0, -2, 0, 0], [0, 0, -6, 0, 0]]  # 2 (1 - label) for each word, halved; then what is not used
+    np.testing.assert_allclose(part_gradients(net, words, labels, 2), expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize(("examples", "parts"), [(4, 3), (4, 0), (0, 1)])
 def test_unequal_parts_are_refused(net, examples, parts):
     with pytest.raises(TfperfError, match=rf"multiple of {parts} examples\. Received: {examples} examples"):

@@ -72,11 +72,13 @@ class LocalCluster:
                 servers share the loopback interface. It needs root's rights, iproute2 and nsenter.
 
         Raises:
-            TfperfError: there is no worker, or fewer than no parameter servers.
+            TfperfError: there is no worker, fewer than no parameter servers, or a bandwidth for none.
         """
         if workers < 1 or parameter_servers < 0:
             wanted = "expected at least 1 worker and no fewer than 0 parameter servers"
             raise TfperfError(f"{wanted}. Received: workers={workers}, parameter_servers={parameter_servers}")
+        if bandwidth and not parameter_servers:
+            raise TfperfError(f"expected parameter servers for a bandwidth of {bandwidth:g} bytes/s. Received: none")
         self._numbers = {"worker": workers, "ps": parameter_servers}
         self._start_deadline, self._deadline, self._bandwidth = start_deadline, deadline, bandwidth
         self._failure: TfperfError | None = None

@@ -144,12 +144,16 @@ class KeyValueStore:
         """Run a function on all workers at once, each in a thread of this process that computes on its worker.
 
         Args:
-            function: is given the worker's index; it may push and pull.
+            function: is given the worker's index; it may push and pull. Where it fails on one, the others fail as they
+                wait for that one; what was pushed to a round that is not finished then is lost.
 
         Returns:
             The results, in the order of the workers.
         """
         import tensorflow as tf
+
+        if self._failed:
+            self._give_up_rounds()
 
         def work(worker: int) -> T:
             self._worker.set(worker)
@@ -184,6 +188,16 @@ class KeyValueStore:
             if late:
                 within = "before one failed" if self._failed else f"within {self._deadline:g} s"
                 raise TfperfError(f"expected every worker to push {key!r} {within}; {', '.join(late)} did not")
+
+    def _give_up_rounds(self) -> None:
+        """Forget what a run that failed has left of unfinished rounds."""
+        import tensorflow as tf
+
+        for entry in self._entries.values():
+            entry.pushes[:] = [min(entry.pushes)] * self._workers
+            for pending in entry.pending:
+                pending.assign(tf.zeros_like(pending))
+        self._failed = False
 
     def _fail(self) -> None:
         """Let no worker wait for one that has failed."""

@@ -45,7 +45,7 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # <linux/sockios.h>, <linux/if.h>
 
 
 def is_private() -> bool:
-    """Whether no interface that this process sees has an address beyond loopback."""
+    """Whether the interfaces that this process sees have addresses of loopback, and no others."""
     families = (socket.AF_INET, socket.AF_INET6)
     addresses = [
         address.address.partition("%")[0]  # fe80::1%eth0
@@ -53,7 +53,7 @@ def is_private() -> bool:
         for address in interface
         if address.family in families
     ]
-    return all(ipaddress.ip_address(address).is_loopback for address in addresses)
+    return bool(addresses) and all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
 
 def in_private_network(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -116,6 +116,19 @@ def leave_network() -> None:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
 
 
+def _can_leave_network() -> bool:
+    """Whether a child process can: Ubuntu 24.04 lets users go half of the way, from which no way leads back."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            leave_network()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
 def main() -> None:
     """Leave the network, call the function that the pipe's other end sends, and send its result.
 
@@ -123,7 +136,8 @@ def main() -> None:
     """
     pipe = int(sys.argv[1])
     with contextlib.suppress(OSError):  # the function can ask whether it took effect
-        leave_network()  # first of all: NumPy starts threads when it is imported
+        if _can_leave_network():
+            leave_network()  # first of all: NumPy starts threads when it is imported
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Connection(pipe) as connection, contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         connection.send_bytes(_reply(connection.recv_bytes()))

@@ -1,6 +1,6 @@
 """How large a batch is worth it: the steps that it saves, predicted and measured, and the gradients of its parts."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,9 +72,16 @@ def part_gradients(
     for inputs, targets in zip(np.split(images, parts), np.split(labels, parts), strict=True):
         with tf.GradientTape() as tape:
             loss = net.compute_loss(inputs, targets, net(inputs, training=True))
-        by_weight = tape.gradient(loss, net.trainable_variables)
-        gradients.append(np.concatenate([np.ravel(gradient) for gradient in by_weight]))
+        by_weight = zip(net.trainable_variables, tape.gradient(loss, net.trainable_variables), strict=True)
+        gradients.append(np.concatenate([np.ravel(_dense(gradient, weight)) for weight, gradient in by_weight]))
     return np.stack(gradients)
+
+
+def _dense(gradient: Any, weight: Any) -> Any:
+    """A gradient as a dense tensor: an embedding's is sparse, and a weight that the loss does not see has none."""
+    import tensorflow as tf
+
+    return np.zeros(weight.shape, np.float32) if gradient is None else tf.convert_to_tensor(gradient)
 
 
 def fit_critical_batch(batches: npt.ArrayLike, steps: npt.ArrayLike) -> tuple[float, float]:

@@ -87,6 +87,16 @@ def test_everything_temporary_lies_in_one_folder(fake_pip, plan, tmp_path):
     assert Path(lines[-1]).parents[1] == tmp_path / "temporary"
 
 
+def test_what_would_make_it_another_build_is_not_inherited(fake_pip, plan, tmp_path, monkeypatch):
+    names = ["HOROVOD_SKIP_COMPILE", "HOROVOD_WITHOUT_GLOO", "HOROVOD_WITH_MPI", "CMAKE_GENERATOR", "PIP_TARGET"]
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    fake_pip(f"print('inherited', *[name for name in {names} if name in os.environ])\n" + BUILDS)
+    lines = []
+    build(plan, tmp_path / "cache", 2, lines.append)
+    assert [line for line in lines if line.startswith("inherited")] == ["inherited"] * 2  # the tools', and Horovod's
+
+
 def test_a_compiler_s_error_is_one_line_with_the_place_of_the_log(fake_pip, plan, tmp_path):
     fake_pip(INSTALLS + "print('/tmp/y/mpi_ops.cc:1:2: error: no such thing')\nprint('ERROR: Failed')\nsys.exit(1)\n")
     log = tmp_path / "cache" / plan.key / "build.log"

@@ -75,7 +75,7 @@ def test_no_limit_can_be_asked_for():
 
 
 def test_a_variable_that_is_no_number_is_named():
-    for name in (WARNING, THREADS[1]):
+    for name in (WARNING, THREADS[1], "HOROVOD_GLOO_TIMEOUT_SECONDS"):
         with pytest.raises(HorovodError, match=f"{name}.*soon"):
             made({name: "soon"})
 

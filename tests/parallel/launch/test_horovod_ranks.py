@@ -105,6 +105,14 @@ def test_elastic_training_on_which_all_hosts_fail(launched, script):
     assert launch.all_gone(PROMISED)
 
 
+def test_elastic_training_on_which_one_rank_finishes_and_another_one_fails(launched, script):
+    launch = launched("-np", 2, "--min-np", 1, "-H", "localhost:1,127.0.0.1:1", "python", script("sys.exit(3 * rank)"))
+    assert launch.wait() == 3
+    last = launch.errors().splitlines()[-1]
+    assert last.endswith("rank 1 on 127.0.0.1[0] ended with exit code 3; rank 0 on localhost[0] finished")
+    assert launch.all_gone(PROMISED)
+
+
 def test_ctrl_c_in_elastic_training(launched, script):
     path = script("print('up', flush=True)\nsignal.pause()\n")
     launch = launched("-np", 2, "--min-np", 1, "-H", "localhost:1,127.0.0.1:1", "python", path)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import http.client
+import os
 import socket
 import sys
 import threading
@@ -14,7 +15,8 @@ pytest.importorskip("horovod", reason="needs Horovod")
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod_build import find_horovod
-from tfperf.parallel.launch import Job, launch, parse_hosts, rendezvous
+from tfperf.parallel.launch import Job, launch, parse_hosts, rendezvous, static
+from tfperf.parallel.launch.environment import START_TIMEOUT, START_VARIABLE
 from tfperf.parallel.launch.rendezvous import ProcessManager, Rendezvous
 
 DEADLINE = 60
@@ -185,6 +187,22 @@ def test_ranks_are_told_to_use_mpi(horovod, capfd):
     tell = "import os; print(os.environ['HOROVOD_CONTROLLER'], os.environ['UCX_TLS'], os.environ['PMI_ID'])"
     assert launch(Job([sys.executable, "-c", tell], ranks=2, mpi=True)) is None
     assert sorted(capfd.readouterr().out.splitlines()) == ["[0] mpi self,sm 0", "[1] mpi self,sm 1"]
+
+
+def test_ranks_wait_for_each_other_as_long_as_they_are_told_to(horovod, monkeypatch):
+    horovod("MPICH Version: 5.0.2")
+    waited = []
+
+    class Noting(ProcessManager):
+        def __init__(self, size, *patience):
+            super().__init__(size, *patience)
+            waited.append(self._patience)
+
+    monkeypatch.setattr(static, "ProcessManager", Noting)
+    monkeypatch.delenv(START_VARIABLE, raising=False)
+    for options in ({}, {"start_timeout": 7}, {"environment": os.environ | {START_VARIABLE: "9"}}):
+        assert launch(Job(["true"], ranks=1, mpi=True, **options)) is None
+    assert waited == [START_TIMEOUT, 7, 9]
 
 
 SUM = """\

@@ -72,6 +72,13 @@ def test_a_convolutional_net_is_split_in_pairs(images, devices):
     assert sum(split.weight_bytes) >= weights
 
 
+def test_a_flatten_that_takes_the_channels_for_the_first_axis_is_that_of_the_net(images):
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Conv2D(7, 3), keras.layers.Flatten("channels_first"), keras.layers.Dense(8)]
+    net = keras.Sequential([keras.Input([12, 12, 2]), *layers])
+    assert differs(net, ["CPU:0"] * 2, images) < 1e-5
+
+
 def test_a_bias_that_is_forgotten_is_noticed(images, monkeypatch):
     monkeypatch.setattr(channels._BiasThenActivation, "__call__", lambda self, total: self.activation(total))
     assert differs(images_net(), ["CPU:0"] * 2, images) > 1e-3

@@ -7,12 +7,12 @@ from typing import Any
 
 import horovod.tensorflow as hvd
 import keras
+import numpy as np
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod.collectives import broadcast_variables, gather, tensorflow_variable
-from tfperf.parallel.horovod.coordination import check_equal, differing_ranks, gather_digests, meet
+from tfperf.parallel.horovod.coordination import check_equal, differing_ranks, fewest, gather_digests, meet
 from tfperf.parallel.horovod.optimizer import distributed_part
-from tfperf.parallel.horovod.stalls import forget_exchanges
 from tfperf.parallel.rank_names import name_ranks
 
 __all__ = [
@@ -45,11 +45,12 @@ def default(*, check_every: int | None = None, unequal: str = "equalise") -> lis
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Before the first batch, gives all ranks the model of one: weights, statistics, seeds and optimizer.
 
-    A DistributedOptimizer alone does so for trainable weights and its own variables.
+    A DistributedOptimizer alone does so for trainable weights and its own variables. What belongs to its local layers
+    stays as it is on each rank.
     """
 
     def __init__(self, root_rank: int = 0, local_variables: Sequence[Any] = ()) -> None:
-        """Take the rank whose values count, and the variables that stay as they are on each rank."""
+        """Take the rank whose values count, and more variables that stay as they are on each rank."""
         super().__init__()
         self.root_rank = root_rank
         self._local = {id(tensorflow_variable(variable)) for variable in local_variables}
@@ -67,9 +68,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         metrics = {id(tensorflow_variable(variable)) for variable in self.model.metrics_variables}
         kept = self._local | metrics
         mine = [variable for variable in variables if id(tensorflow_variable(variable)) not in kept]
+        part = distributed_part(optimizer)
+        if part:
+            mine = part.shared(mine)
         _check_same_number(len(mine))
         broadcast_variables(mine, self.root_rank)
-        part = distributed_part(optimizer)
         if part and part.built:
             part.keep_start()
 
@@ -87,17 +90,18 @@ def _check_same_number(variables: int) -> None:
 class MetricAverageCallback(keras.callbacks.Callback):
     """At the end of each epoch, replaces each metric by its mean over the ranks that have it.
 
-    Only callbacks after this one, and the history, see the means.
+    A metric with a value for each class has a mean for each. Only callbacks after this one, and the history, see the
+    means.
     """
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Average the logs in place."""
         if logs is None or hvd.size() == 1:
             return
-        everywhere = gather({name: float(value) for name, value in logs.items()})
+        everywhere = gather({name: np.asarray(value, float).tolist() for name, value in logs.items()})
         for name in logs:
-            values = [there[name] for there in everywhere if name in there]
-            logs[name] = sum(values) / len(values)
+            mean = np.mean([there[name] for there in everywhere if name in there], axis=0)
+            logs[name] = mean if mean.ndim else float(mean)
 
 
 class CheckpointCallback(keras.callbacks.ModelCheckpoint):
@@ -153,6 +157,8 @@ class GuardCallback(keras.callbacks.Callback):
     - A rank that runs out of batches waits for the others at the end of the epoch, so that nothing hangs; until they
       come its gradients count as zero. Then all go on from the rank that went furthest, with equal epochs.
     - After each epoch, statistics that ranks gather apart, such as BatchNormalization's, are averaged.
+
+    Local layers of the optimizer are left as they are on each rank.
     """
 
     def __init__(self, every: int | None = None, unequal: str = "equalise") -> None:
@@ -188,7 +194,7 @@ class GuardCallback(keras.callbacks.Callback):
             )
         self._longest = None
         if hvd.size() > 1 and self.model.built:
-            check_equal(_untrained(self.model), "weights that are not trained")
+            check_equal(self._shared(_untrained(self.model)), "weights that are not trained")
         known: list[Any] = gather(self.params.get("steps")) if hvd.size() > 1 else [None]
         if None not in known:
             self._equalise(known)
@@ -206,10 +212,6 @@ class GuardCallback(keras.callbacks.Callback):
         if self._longest is not None and passed >= self._longest and not self.model.stop_training:
             self.model.stop_training = _EPOCH_IS_OVER
 
-    def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Forget the exchange that a last step without data has begun: a long validation is no waiting."""
-        forget_exchanges()
-
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Meet the others, compare, and average the statistics.
 
@@ -222,7 +224,8 @@ class GuardCallback(keras.callbacks.Callback):
         if hvd.size() == 1:
             return
         if self._equalise(counts):
-            broadcast_variables([*self.model.variables, *self.model.optimizer.variables], counts.index(max(counts)))
+            variables = self._shared([*self.model.variables, *self.model.optimizer.variables])
+            broadcast_variables(variables, counts.index(max(counts)))
         self._check_weights()
         self._average_statistics()
 
@@ -239,14 +242,20 @@ class GuardCallback(keras.callbacks.Callback):
         self._longest = shortest
         return True
 
+    def _shared(self, variables: Sequence[Any]) -> list[Any]:
+        """Those of the variables that do not belong to local layers."""
+        optimizer: Any = distributed_part(self.model.optimizer)
+        return list(optimizer.shared(variables))
+
     def _check_weights(self) -> None:
         optimizer: Any = distributed_part(self.model.optimizer)
-        check_equal(optimizer.shared(self.model.trainable_variables))
+        check_equal(self._shared(self.model.trainable_variables))
         check_equal(optimizer.shared_state(), "optimizer state")
 
     def _average_statistics(self) -> None:
         """Average variables that are no weights, of real numbers, where they differ."""
-        statistics = [v for v in self.model.non_trainable_variables if keras.backend.is_float_dtype(v.dtype)]
+        shared = self._shared(self.model.non_trainable_variables)
+        statistics = [variable for variable in shared if keras.backend.is_float_dtype(variable.dtype)]
         digests = gather_digests(statistics)
         for number, variable in enumerate(statistics):
             if differing_ranks({rank: theirs[number] for rank, theirs in digests.items()}):
@@ -287,7 +296,7 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
             end_epoch: the first epoch in which it no longer does; None: it always does.
             staircase: set it once an epoch; False: before each batch.
             momentum_correction: scale the velocity with the rate.
-            steps_per_epoch: batches of an epoch, where Keras does not know them.
+            steps_per_epoch: batches of an epoch, the same on each rank; None: as many as the rank with the fewest has.
 
         Raises:
             ValueError: there is no initial rate.
@@ -302,17 +311,18 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
         self.staircase = staircase
         self.momentum_correction = momentum_correction
         self.steps_per_epoch = steps_per_epoch
+        self._steps = steps_per_epoch
         self._epoch = 0
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Learn how long an epoch is.
+        """Learn how long an epoch is on all ranks.
 
         Raises:
-            ValueError: that is not known and needed.
+            ValueError: that is needed, and a rank does not know it.
         """
         if not self.staircase and self.steps_per_epoch is None:
-            self.steps_per_epoch = self.params.get("steps")
-            if self.steps_per_epoch is None:
+            self._steps = fewest(self.params.get("steps"))
+            if self._steps is None:
                 raise ValueError("expected an epoch of known length, this one is unknown; pass steps_per_epoch=")
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -323,8 +333,8 @@ class LearningRateScheduleCallback(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Set the rate of a ramp."""
-        if not self.staircase and self.steps_per_epoch and self._is_on():
-            self._set(self.initial_lr * self.multiplier(self._epoch + batch / self.steps_per_epoch))
+        if not self.staircase and self._steps and self._is_on():
+            self._set(self.initial_lr * self.multiplier(self._epoch + batch / self._steps))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Write the rate into the logs, under Keras's name for it."""
@@ -371,7 +381,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         self.verbose = verbose
 
     def _ramp(self, epoch: float) -> float:
-        ended = epoch + 1 / (self.steps_per_epoch or 1)  # counts the batch about to be trained: the last is at 1
+        ended = epoch + 1 / (self._steps or 1)  # counts the batch about to be trained: the last is at 1
         size: int = hvd.size()
         return (1 + ended * (size - 1) / self.warmup_epochs) / size
 

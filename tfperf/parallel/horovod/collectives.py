@@ -152,21 +152,20 @@ class Reduction:
         dtype = tensors[0].dtype
         if dtype not in _EXCHANGED:
             tensors = [tf.cast(tensor, tf.float32) for tensor in tensors]
-        scales = {}
-        op = self.op
-        if self.gradient_predivide_factor != 1.0:
-            op, factor = hvd.Sum, self.gradient_predivide_factor
-            scales = {"prescale_factor": 1.0 / factor, "postscale_factor": factor / self.process_set.size()}
+        factor = self.gradient_predivide_factor
         exchange = functools.partial(
             hvd.grouped_allreduce,
-            op=op,
+            op=self.op if factor == 1.0 else hvd.Sum,
             compression=self.compression,
             process_set=self.process_set,
             name=name,
             ignore_name_scope=True,
-            **scales,
+            prescale_factor=1.0 / factor,
         )
         reduced = self._exchanges.count(exchange, tensors)
+        if factor != 1.0:
+            rest = factor / tf.cast(self.size(), tf.float64)  # Horovod's postscale_factor would be that of the trace
+            reduced = [tensor * tf.cast(rest, tensor.dtype) for tensor in reduced]
         return [tf.cast(tensor, dtype) for tensor in reduced]
 
     def _gather(self, slices: tf.IndexedSlices, name: str) -> tf.IndexedSlices:

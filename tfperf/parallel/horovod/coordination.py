@@ -19,6 +19,7 @@ __all__ = [
     "check_equal",
     "check_finished_alike",
     "differing_ranks",
+    "fewest",
     "gather_digests",
     "lead",
     "meet",
@@ -125,7 +126,7 @@ def meet(where: str, number: int) -> list[int]:
         return [number]
     join()
     told = gather([where, number])
-    forget_exchanges()  # a step that found no more data counts as begun, and never as ended
+    forget_exchanges()  # all ranks are here: what a step that failed has begun goes on nowhere
     places = [place for place, _ in told]
     odd = differing_ranks(dict(enumerate(places)))
     if odd:
@@ -134,6 +135,12 @@ def meet(where: str, number: int) -> list[int]:
             "train the same number of epochs on every rank, and stop early on averaged metrics only"
         )
     return [number for _, number in told]
+
+
+def fewest(number: int | None) -> int | None:
+    """The smallest number that a rank has; None: some rank has none. Every rank calls this."""
+    numbers = gather(number) if hvd.size() > 1 else [number]
+    return None if None in numbers else min(numbers)
 
 
 def check_finished_alike(steps: int, weights: Sequence[Any]) -> None:

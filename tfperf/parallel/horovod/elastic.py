@@ -18,6 +18,7 @@ from horovod.common.elastic import ObjectState, run_fn
 from horovod.common.exceptions import HorovodInternalError
 
 from tfperf.parallel.horovod.collectives import broadcast_variables, tensorflow_variable
+from tfperf.parallel.horovod.coordination import fewest
 from tfperf.parallel.horovod.optimizer import distributed_part
 from tfperf.parallel.horovod.process import shutdown, shutdown_at_exit
 from tfperf.parallel.horovod.stalls import forget_exchanges
@@ -29,7 +30,7 @@ class KerasState(ObjectState):
     """What all workers have in common: a model, its optimizer and plain values, as attributes.
 
     `commit()` keeps them in memory, `restore()` goes back to the last commit, `sync()` gives all workers those
-    of rank 0. `run` calls the last two when workers died or joined.
+    of rank 0, but for local layers of the optimizer. `run` calls the last two when workers died or joined.
     """
 
     _saved_state: dict[str, Any]
@@ -71,8 +72,9 @@ class KerasState(ObjectState):
     def sync(self) -> None:
         """Give all workers what rank 0 has now, and keep it."""
         self.save()  # Horovod would send the weights of now with the values of the last commit
+        part, variables = distributed_part(self.optimizer), self._variables()
         with _deaths_told_to_horovod():
-            broadcast_variables(self._variables())
+            broadcast_variables(part.shared(variables) if part else variables)
             super().sync()
         self.save()
 
@@ -121,25 +123,35 @@ def _start_again() -> None:
 
 
 class CommitStateCallback(keras.callbacks.Callback):
-    """Commits the state every so many batches and at the end of each epoch."""
+    """Commits the state every so many batches of an epoch and at its end.
+
+    Where the length of an epoch is known, its last batch alone makes no commit: training would go on from an epoch
+    without batches.
+    """
 
     def __init__(self, state: KerasState, batches_per_commit: int = 1) -> None:
         """Take the state and the batches between commits: more are cheaper, and lose more when a worker dies."""
         super().__init__()
         self.state = state
         self.batches_per_commit = batches_per_commit
-        self._left = batches_per_commit
+        self._steps: int | None = None
+        self._batches = 0
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Count from here, on all workers."""
-        self._left = self.batches_per_commit
+        """Learn how long an epoch is: all workers commit at once."""
+        self._steps = fewest(self.params.get("steps"))
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Count from here."""
+        self._batches = 0
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Commit when it is time to."""
-        self._left -= 1
-        if self._left == 0:
+        passed = batch + 1  # with steps_per_execution, several at once
+        due = passed // self.batches_per_commit > self._batches // self.batches_per_commit
+        self._batches = passed
+        if due and (self._steps is None or passed < self._steps):
             self.state.commit()
-            self._left = self.batches_per_commit
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Commit."""
@@ -153,10 +165,15 @@ class UpdateBatchStateCallback(keras.callbacks.Callback):
         """Take a state that has `batch`."""
         super().__init__()
         self.state = state
+        self._before = 0
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Learn how many were done before this `fit`, which counts from 0."""
+        self._before = self.state.batch
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Count."""
-        self.state.batch += 1
+        """Count; with steps_per_execution, several at once."""
+        self.state.batch = self._before + batch + 1
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Start the next epoch at its first batch."""

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
         process_set: the ranks that take part.
         average_aggregated_gradients: False: gradients of the micro-steps of an update are summed, as Horovod
             does by default, and not averaged, as Keras does.
-        local_layers: layers whose gradients stay on their rank.
+        local_layers: layers whose gradients stay on their rank; they are clipped apart from the others.
         scale_local_gradients: divide those by the number of ranks, as Horovod does.
         skip_nonfinite: an update whose gradient has a NaN or infinity on any rank is left out on all of them
             and counted in `optimizer.skipped_steps`.
@@ -113,7 +113,7 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
     inner.__class__ = type(type(inner).__name__, (Distributed, type(inner)), settings)
     inner._start()
     for layer in [local_layers] if isinstance(local_layers, keras.layers.Layer) else local_layers:
-        for variable in layer.trainable_variables:
+        for variable in layer.variables:
             inner.register_local_var(variable)
     return optimizer
 
@@ -168,13 +168,25 @@ class Distributed(_Optimizer):
         self._local.add(self._var_key(variable))
 
     def shared(self, variables: Iterable[Any]) -> list[Any]:
-        """Those of the variables that are equal on all ranks: all but the local ones."""
-        return [variable for variable in variables if self._var_key(variable) not in self._local]
+        """Those of the variables that are equal on all ranks: all but the local ones and their momenta."""
+        apart = self._local.union(map(self._var_key, self._local_state()))
+        return [variable for variable in variables if self._var_key(variable) not in apart]
+
+    def _local_state(self) -> Iterator[Any]:
+        """This optimizer's own variables that belong to local ones, such as their momenta.
+
+        Keras's optimizers keep them in lists, in the order of the trainable variables.
+        """
+        own = {id(variable) for variable in self.variables}
+        local = [number for number, v in enumerate(self._trainable_variables) if self._var_key(v) in self._local]
+        for name, states in vars(self).items():
+            if name != "_variables" and isinstance(states, list) and len(states) == len(self._trainable_variables):
+                yield from (states[number] for number in local if id(states[number]) in own)
 
     def shared_state(self) -> list[Any]:
         """Those of this optimizer's own variables that are equal on all ranks between updates."""
         if self._local:
-            return []  # momenta of local variables differ, and Keras does not tell which those are
+            return []  # momenta of local variables differ, and not every optimizer tells which those are
         apart = {id(v) for v in getattr(self, "_accumulated_gradients", ())}
         return [variable for variable in self.variables if id(variable) not in apart]
 
@@ -186,8 +198,8 @@ class Distributed(_Optimizer):
         """
         if not self.built:
             raise ValueError("expected a built optimizer; call optimizer.build(model.trainable_variables) first")
-        weights = self.shared(self._trainable_variables)
-        broadcast_variables([*weights, *self.variables], root_rank, self._reduction.process_set)
+        variables = self.shared([*self._trainable_variables, *self.variables])
+        broadcast_variables(variables, root_rank, self._reduction.process_set)
         self.keep_start()
 
     def keep_start(self) -> None:
@@ -247,16 +259,32 @@ class Distributed(_Optimizer):
 
     def _clip_gradients(self, grads: Sequence[Gradient]) -> list[Gradient]:
         reduced = self._exchange(grads)
-        self.__dict__.update(_finite=all_finite(reduced) if self._skip_nonfinite else None)
-        clipped: list[Gradient] = super()._clip_gradients(reduced)
-        return clipped
+        self.__dict__.update(_finite=self._finite_on_all_ranks(reduced) if self._skip_nonfinite else None)
+        clip = super()._clip_gradients
+        stays = self._are_local()
+        parts = [
+            [grad for grad, local in zip(reduced, stays, strict=True) if local == which] for which in (False, True)
+        ]
+        shared, own = (iter(clip(part) if part else ()) for part in parts)  # the norm of one is no matter of the other
+        return [next(own) if local else next(shared) for local in stays]
+
+    def _are_local(self) -> list[bool]:
+        """Of each gradient that is applied now, whether it stays on its rank."""
+        return [self._var_key(variable) in self._local for variable in self._current]
+
+    def _finite_on_all_ranks(self, grads: Sequence[Gradient]) -> tf.Tensor:
+        """Whether no gradient on any rank holds NaN or infinity; those that were exchanged are the same on all."""
+        finite = all_finite(grads)
+        if not any(self._are_local()):
+            return finite
+        return self._reduction.sum(tf.cast(tf.logical_not(finite), tf.int32), "finite_local") == 0
 
     def _exchange(self, grads: Sequence[Gradient]) -> list[Gradient]:
         """The gradients of all ranks as one; local ones as they are, scaled."""
         self._counters["reduced"].assign_add(1)
         if self._sum_micro_steps and self.gradient_accumulation_steps:
             grads = [_times(grad, self.gradient_accumulation_steps) for grad in grads]  # Keras has averaged them
-        stays = [self._var_key(variable) in self._local for variable in self._current]
+        stays = self._are_local()
         exchanged = iter(self._reduction([grad for grad, local in zip(grads, stays, strict=True) if not local]))
         scale = 1 / self._reduction.size() if self._scale_local else 1.0
         return [_times(grad, scale) if local else next(exchanged) for grad, local in zip(grads, stays, strict=True)]

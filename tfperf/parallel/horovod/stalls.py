@@ -61,11 +61,13 @@ class GraphExchanges:
     def count(
         self, exchange: Callable[[list[tf.Tensor]], list[tf.Tensor]], tensors: list[tf.Tensor]
     ) -> list[tf.Tensor]:
-        """Exchange tensors, and count it."""
-        with tf.control_dependencies([self._begun.assign_add(1)]):
-            exchanged = exchange([tf.identity(tensor) for tensor in tensors])
-        with tf.control_dependencies(exchanged):
-            self._ended.assign_add(1)  # a tf.function runs it before it returns; nothing in it waits for that
+        """Exchange tensors, and count it. A step that finds no data has no tensors, and begins nothing."""
+        tensors = [tf.identity(tensor) for tensor in tensors]  # of the graph that is traced, be it a branch
+        with tf.control_dependencies(tensors):
+            begun = self._begun.assign_add(1)
+        exchanged = exchange(tensors)
+        with tf.control_dependencies([begun, *exchanged]):
+            self._ended.assign_add(1)  # a tf.function runs both before it returns; nothing in it waits for them
         return exchanged
 
     def waiting(self) -> int | None:
@@ -150,7 +152,9 @@ def _watch(shutdown: Callable[[], None]) -> None:
         now = time.monotonic()
         pending = [(exchanges, number) for exchanges in _all_exchanges if (number := exchanges.waiting()) is not None]
         since = {key: since.get(key, now) for key in ((id(exchanges), number) for exchanges, number in pending)}
-        if not hvd.is_initialized():
+        try:
+            rank, size = hvd.rank(), hvd.size()
+        except ValueError:  # Horovod has not begun, or has ended
             continue
         if not since:
             if told is not None:
@@ -158,20 +162,22 @@ def _watch(shutdown: Callable[[], None]) -> None:
                 told = None
             continue
         waited = now - min(since.values())
+        exchanges, number = pending[0]
         if waited >= limit:
-            _say(pending[0][0].what, waited, "so this rank ends")
-            shutdown()  # fails what all ranks wait in, so that they end as well
+            _say(rank, size, exchanges.what, waited, "so this rank ends")
+            if exchanges.waiting() == number:  # another rank may have ended it meanwhile, and elastic training go on
+                shutdown()  # fails what all ranks wait in, so that they end as well
         elif waited >= warning and told is None:
-            told = hvd.rank()
-            _say(pending[0][0].what, waited, f"ending at {limit:g} s")
+            told = rank
+            _say(rank, size, exchanges.what, waited, f"ending at {limit:g} s")
 
 
-def _say(what: str, waited: float, then: str) -> None:
-    _tell_others(hvd.rank(), waiting=True)
+def _say(rank: int, size: int, what: str, waited: float, then: str) -> None:
+    _tell_others(rank, waiting=True)
     time.sleep(ANSWER_SECONDS)
-    missing = [rank for rank in range(hvd.size()) if rank != hvd.rank() and _is_waiting(rank) is False]
+    missing = [other for other in range(size) if other != rank and _is_waiting(other) is False]
     whom = name_ranks(missing) if missing else "another rank"
-    message = f"{name_rank(hvd.rank())} has waited {waited:.0f} s in {what} for {whom}; {then} ({STALL_LIMIT_VARIABLE})"
+    message = f"{name_rank(rank)} has waited {waited:.0f} s in {what} for {whom}; {then} ({STALL_LIMIT_VARIABLE})"
     print(f"tfperf: {message}", file=sys.stderr, flush=True)
 
 

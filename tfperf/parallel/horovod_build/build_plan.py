@@ -28,13 +28,6 @@ USERS_VARIABLES = (
 )
 """What a user may set to change the build: it reaches Horovod's build as it is, and is a part of the key."""
 
-NOT_INHERITED = (
-    *("HOROVOD_SKIP_COMPILE", "HOROVOD_LOCAL_VERSION", "HOROVOD_WITHOUT_TENSORFLOW", "HOROVOD_WITHOUT_GLOO"),
-    *("HOROVOD_WITH_PYTORCH", "HOROVOD_WITH_MXNET", "HOROVOD_WITH_MPI", "HOROVOD_WITHOUT_MPI", "HOROVOD_CMAKE"),
-    *("CMAKE_GENERATOR", "MAKELEVEL", "MFLAGS", "PIP_USER", "PIP_TARGET", "PIP_PREFIX"),
-)
-"""What would make the build another one than the plan says, such as a surrounding make's jobs."""
-
 _X86_FLAGS = ("avx", "f16c", "fma")
 """What Horovod asks gcc -march=native for."""
 
@@ -95,7 +88,7 @@ class BuildPlan:
         """The environment of Horovod's build.
 
         Args:
-            base: the environment to add to.
+            base: the environment to add to, without what would make the build another one.
             tools: the folder into which pip has put setuptools, cmake and their like.
             forwarding: a folder of headers that come before all others.
             include: more folders for the include path.
@@ -103,8 +96,8 @@ class BuildPlan:
             jobs: how many files to compile at once.
         """
         flags = [f"-iquote{forwarding}", *(f"-I{folder}" for folder in include)]
-        environment = {name: value for name, value in base.items() if name not in NOT_INHERITED}
-        environment |= {
+        environment = {
+            **base,
             "HOROVOD_WITH_TENSORFLOW": "1",
             "HOROVOD_WITHOUT_PYTORCH": "1",
             "HOROVOD_WITHOUT_MXNET": "1",

@@ -13,7 +13,7 @@ from pathlib import Path
 from tfperf.errors import HorovodError
 from tfperf.files import writing_whole
 from tfperf.parallel.horovod_build.build_log import first_error, follow
-from tfperf.parallel.horovod_build.build_plan import NOT_INHERITED, VERSION, BuildPlan
+from tfperf.parallel.horovod_build.build_plan import VERSION, BuildPlan
 from tfperf.parallel.horovod_build.requirements import InstalledTensorFlow, Nccl
 
 __all__ = ["build", "find_wheel", "locked"]
@@ -24,6 +24,13 @@ SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 TOOLS = ("setuptools>=70,<81", "wheel", "cmake>=3.18,<4", "packaging", "cloudpickle", "psutil", "pyyaml")
 """What builds it. Its setup.py needs pkg_resources, gone in setuptools 82, and asks for its runtime needs too; the
 Gloo that it carries is for a CMake before 4."""
+
+NOT_INHERITED = (
+    *("HOROVOD_SKIP_COMPILE", "HOROVOD_LOCAL_VERSION", "HOROVOD_WITHOUT_TENSORFLOW", "HOROVOD_WITHOUT_GLOO"),
+    *("HOROVOD_WITH_PYTORCH", "HOROVOD_WITH_MXNET", "HOROVOD_WITH_MPI", "HOROVOD_WITHOUT_MPI", "HOROVOD_CMAKE"),
+    *("CMAKE_GENERATOR", "MAKELEVEL", "MFLAGS", "PIP_USER", "PIP_TARGET", "PIP_PREFIX"),
+)
+"""Variables that would make the build another one than the plan says, such as a surrounding make's jobs."""
 
 NEEDED_BYTES = 2**30
 """Room that a build may take in the temporary folder: tools 200 MB, objects and wheel the rest."""

@@ -107,8 +107,9 @@ def run_elastic(
             stopping.start()
             stopping.join(STOP_SECONDS)
     cause = first_cause(last)
-    if cause is None and any(ended.code == 0 for ended in last):
-        return None
+    finished = [ended.name for ended in last if ended.code == 0]
+    if finished:
+        return Failure(f"{cause}; {', '.join(finished)} finished", cause.code) if cause else None
     cause = cause or first_cause(ends.values())
     if cause is None:
         return Failure("no rank finished, and too few hosts were left to go on", 1)

@@ -100,7 +100,8 @@ def rank_environment(
     _set(environment, STALL_WARNING_VARIABLE, stall_warning, STALL_WARNING)
     _set(environment, STALL_LIMIT_VARIABLE, stall_limit, STALL_LIMIT)
     _set(environment, START_VARIABLE, start_timeout, START_TIMEOUT)
-    warning, limit = (_number(environment, name, "seconds") for name in (STALL_WARNING_VARIABLE, STALL_LIMIT_VARIABLE))
+    seconds = (STALL_WARNING_VARIABLE, STALL_LIMIT_VARIABLE, START_VARIABLE)
+    warning, limit, _ = (_number(environment, name, "seconds") for name in seconds)
     if 0 < limit < warning:
         raise HorovodError(
             f"expected a stall limit not below the warning, {warning} s, or 0 for none; received {limit} s"

@@ -165,6 +165,7 @@ def _launch(job: Job, ending: Ending) -> Failure | None:
             tf_config_port=job.tf_config_port,
             parameter_servers=job.parameter_servers,
             mpi=job.mpi,
+            start_timeout=float(environment[START_VARIABLE]),
             idle_limit=IDLE_LIMIT if job.start_timeout is None and START_VARIABLE not in job.environment else math.inf,
         )
     if ranks.nobody_reads:

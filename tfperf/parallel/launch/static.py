@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from tfperf.parallel.launch.environment import tf_configs
+from tfperf.parallel.launch.environment import START_TIMEOUT, tf_configs
 from tfperf.parallel.launch.hosts import RankHost, is_this_machine
 from tfperf.parallel.launch.network import RankNetwork
 from tfperf.parallel.launch.ranks import Ended, Failure, Ranks, first_cause
@@ -31,6 +31,7 @@ def run_static(
     tf_config_port: int | None = None,
     parameter_servers: int = 0,
     mpi: bool = False,
+    start_timeout: float = START_TIMEOUT,
     idle_limit: float = IDLE_LIMIT,
 ) -> Failure | None:
     """Run so many ranks on these hosts to their end; why they failed, if they did.
@@ -44,6 +45,7 @@ def run_static(
         number: how many.
         tf_config_port, parameter_servers: for TF_CONFIG, see `tf_configs`; None: the ranks do not get it.
         mpi: they exchange through MPI's shared memory, all on this machine.
+        start_timeout: seconds that ranks under MPI wait for each other to start; under Gloo their environment says so.
         idle_limit: seconds that a rank may do nothing while others wait for it in `hvd.init()`.
 
     Raises:
@@ -88,7 +90,7 @@ def run_static(
         return ended
 
     with contextlib.ExitStack() as stack:
-        manager = stack.enter_context(ProcessManager(number)) if mpi else None
+        manager = stack.enter_context(ProcessManager(number, start_timeout)) if mpi else None
         rendezvous = stack.enter_context(Rendezvous(network.address))
         missing = stack.enter_context(
             watched_arrivals(rendezvous.came, rank_names, ranks.process, ranks.end, idle_limit)

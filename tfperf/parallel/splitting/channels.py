@@ -228,7 +228,7 @@ class ChannelSplit:
             if _is_channelwise(layer):
                 weights = [[weight[of_device] for weight in layer.get_weights()] for of_device in channels]
                 return _SplitNode(node, self._copies(layer, weights, inputs=channels), channels)
-            if type(layer) is keras.layers.Flatten:
+            if type(layer) is keras.layers.Flatten and layer.data_format == "channels_last":
                 nothing: list[list[np.ndarray]] = [[] for _ in channels]
                 positions = np.arange(int(np.prod(tensors[0].shape[1:-1])))[:, None] * tensors[0].shape[-1]
                 return _SplitNode(

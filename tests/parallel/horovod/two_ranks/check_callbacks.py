@@ -161,6 +161,16 @@ def test_schedule(case: str) -> None:
     assert rates(C.LearningRateScheduleCallback(0.8, **options), steps=2, epochs=4) == pytest.approx(expected)
 
 
+def test_warm_up_on_ranks_with_other_numbers_of_batches() -> None:
+    """The rank with the fewest counts, to which the guard cuts the others' epochs."""
+    model, seen = dense_net(), Rates()
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.5)), "mse")
+    callbacks = [*C.default(), C.LearningRateWarmupCallback(0.8, warmup_epochs=2), seen]
+    with pytest.warns(UserWarning, match="rank 1 had 2"):
+        fit(model, callbacks, steps=3 - hvd.rank(), epochs=3)
+    assert everywhere(seen.seen) == [pytest.approx([0.5, 0.6, 0.7, 0.8, 0.8, 0.8])] * 2
+
+
 def test_a_smooth_schedule_needs_the_length_of_an_epoch() -> None:
     model = dense_net()
     model.compile(hvd.DistributedOptimizer(K.SGD(0.1)), "mse")
@@ -230,6 +240,23 @@ def test_metric_average() -> None:
     losses = everywhere(history["loss"])
     assert losses[0] == losses[1]
     np.testing.assert_allclose(history["loss"], expected, rtol=1e-5)
+
+
+def test_metric_average_of_each_class() -> None:
+    """A metric with a value for each class: the mean of each."""
+    model, own = dense_net(), []
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.1)), "mse", metrics=[keras.metrics.F1Score(average=None)])
+
+    class Own(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            own.append(np.asarray(logs["f1_score"]).tolist())
+
+    data = dataset_of([share((x, np.eye(3, dtype="float32")[y.argmax(-1)])) for x, y in batches()])
+    history = model.fit(data, verbose=0, shuffle=False, callbacks=[Own(), C.MetricAverageCallback()]).history
+    (first,), (second,) = everywhere(own)
+    assert first != second
+    assert everywhere(history["f1_score"][0].tolist()) == [pytest.approx(np.mean([first, second], axis=0).tolist())] * 2
+    assert [type(loss) for loss in history["loss"]] == [float]
 
 
 def test_metric_average_of_validation() -> None:

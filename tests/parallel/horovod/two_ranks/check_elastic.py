@@ -9,6 +9,7 @@ import tensorflow as tf
 from comparing import assert_same, batches, dataset_of, dense_net, share, weights_of
 
 import tfperf.parallel.horovod as hvd
+from tfperf.parallel.horovod.collectives import Reduction
 
 K = keras.optimizers
 E = hvd.elastic
@@ -81,6 +82,35 @@ def test_a_distributed_optimizer_trains_on_after_sync() -> None:
     assert model.optimizer.reductions == 4
 
 
+def test_sync_leaves_local_layers_to_each_rank() -> None:
+    model = dense_net()
+    model.compile(hvd.DistributedOptimizer(K.Adam(0.05), local_layers=model.layers[0]), "mse")
+    model.fit(dataset_of([share(batch) for batch in batches()]), verbose=0, shuffle=False)
+    momenta = model.optimizer._momentums
+    local, shared = [*model.layers[0].variables, *momenta[:2]], [*model.layers[1].variables, *momenta[2:]]
+    for variable in shared:
+        variable.assign(variable + hvd.rank())
+    state = E.KerasState(model)
+    before = [v.numpy() for v in local]
+    state.sync()
+    assert everywhere(same([v.numpy() for v in local], before)) == [True, True]
+    assert_same([[v.numpy() for v in shared]])
+    told = everywhere([value.tolist() for value in before])
+    assert [mine == theirs for mine, theirs in zip(*told, strict=True)] == [False] * 4
+
+
+def test_a_predivided_mean_is_that_of_the_ranks_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their number is read as a step runs, not as it was traced."""
+    size = tf.Variable(hvd.size())
+    monkeypatch.setattr(Reduction, "size", lambda self: size.read_value())
+    reduction = Reduction("predivided", gradient_predivide_factor=2.0)
+    reduce = tf.function(lambda value: reduction([value])[0])
+    seen = [float(reduce(tf.constant(1.0 + hvd.rank())))]
+    size.assign(2 * hvd.size())
+    seen.append(float(reduce(tf.constant(1.0 + hvd.rank()))))
+    assert everywhere(seen) == [[1.5, 0.75]] * 2
+
+
 def test_a_state_needs_a_built_model_and_an_optimizer() -> None:
     with pytest.raises(ValueError, match="built model"):
         E.KerasState(keras.Sequential([keras.layers.Dense(1)]), K.SGD())
@@ -103,8 +133,44 @@ def test_callbacks_commit_and_count() -> None:
     ]
     data = dataset_of([share(batch) for batch in batches(5)])
     model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=callbacks)
-    assert everywhere(commits) == [[(3, 2), (3, 4), (4, 0), (4, 1), (4, 3), (4, 5), (5, 0)]] * 2
+    assert everywhere(commits) == [[(3, 2), (3, 4), (4, 0), (4, 2), (4, 4), (5, 0)]] * 2
     assert everywhere([state.batch, state.epoch]) == [[0, 5]] * 2
+
+
+def commits_of(steps: int, batches_per_commit: int, *, done: int = 0, **options: Any) -> list[tuple[int, int]]:
+    """The (epoch, batch) of each commit of one epoch, of whose batches some are done already."""
+    model = dense_net()
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.1)), "mse", **options)
+    state = E.KerasState(model, batch=done, epoch=0)
+    state.sync()
+    commits: list[tuple[int, int]] = []
+    state.commit = lambda: commits.append((state.epoch, state.batch))
+    callbacks = [
+        E.UpdateBatchStateCallback(state),
+        E.UpdateEpochStateCallback(state),
+        E.CommitStateCallback(state, batches_per_commit),
+        hvd.callbacks.GuardCallback(),
+    ]
+    model.fit(dataset_of([share(batch) for batch in batches(steps)]), verbose=0, shuffle=False, callbacks=callbacks)
+    return commits
+
+
+def test_an_epoch_of_which_all_batches_are_done_is_committed_as_done() -> None:
+    """`fit` with steps_per_epoch=0, for what is left of it, would train a whole epoch."""
+    assert everywhere(commits_of(4, 2)) == [[(0, 2), (1, 0)]] * 2
+    assert everywhere(commits_of(3, 1, done=2)) == [[(0, 3), (0, 4), (1, 0)]] * 2
+
+
+def test_several_steps_in_one_execution_are_counted_each() -> None:
+    assert everywhere(commits_of(6, 3, steps_per_execution=2)) == [[(0, 4), (1, 0)]] * 2
+    assert everywhere(commits_of(6, 4, done=3, steps_per_execution=2)) == [[(0, 7), (1, 0)]] * 2
+
+
+def test_ranks_with_other_numbers_of_batches_commit_at_once() -> None:
+    """The guard cuts the epoch to 4 batches, which are not the last ones that rank 0 knows of."""
+    with pytest.warns(UserWarning, match="rank 1 had 4"):
+        commits = commits_of(5 - hvd.rank(), 2)
+    assert everywhere(commits) == [[(0, 2), (1, 0)]] * 2
 
 
 def test_run_restores_after_a_failed_exchange(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,6 +88,15 @@ def test_a_rank_that_has_trained_is_not_taken_for_waiting(validated: str) -> Non
     assert [*waiting, waits()] == [False] * (2 * len(options) + 1)
 
 
+def test_a_last_step_without_data_begins_no_exchange() -> None:
+    """Without the guard too: a long validation after it is no waiting."""
+    model, waiting = compiled(), []
+    note = keras.callbacks.LambdaCallback(on_test_begin=lambda logs: waiting.append(waits()))
+    options = {"validation_data": data_of("unknown", 2), "callbacks": [note]}
+    model.fit(data_of("unknown", 4), epochs=2, verbose=0, shuffle=False, **options)
+    assert everywhere(waiting) == [[False, False]] * 2
+
+
 def waits() -> bool:
     return any(exchanges.waiting() is not None for exchanges in stalls._all_exchanges)
 
@@ -230,6 +239,37 @@ def test_local_weights_are_not_compared() -> None:
     assert_same([[v.numpy() for v in model.layers[1].variables]])
     kernels = everywhere(model.layers[0].kernel.numpy().tolist())
     assert kernels[0] != kernels[1]
+
+
+@pytest.mark.parametrize("optimizer", ["Adam", "Adafactor", "Muon"])
+def test_local_layers_stay_those_of_each_rank_from_one_fit_to_the_next(optimizer: str) -> None:
+    """Their weights, statistics and momenta; those of shared layers become those of rank 0."""
+    local = [keras.layers.Dense(4, use_bias=False), keras.layers.BatchNormalization()]
+    model = keras.Sequential([keras.Input((5,)), *local, keras.layers.Dense(3)])
+    model.compile(hvd.DistributedOptimizer(getattr(K, optimizer)(0.05), local_layers=local), "mse")
+
+    def state() -> list[Any]:
+        """The local layers' variables, and what the optimizer keeps of the first of them."""
+        lists = [getattr(model.optimizer, name, []) for name in ("_momentums", "momentums", "_velocities", "_r", "_c")]
+        kept = [states[0] for states in lists if len(states)]
+        return [v.numpy().tolist() for v in [*local[0].variables, *local[1].variables, *kept]]
+
+    seen = []
+
+    class AtBegin(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            seen.append(state())
+
+    for _ in range(2):
+        seen.append(state())
+        words = words_of(model, data_of("known", 4), epochs=2, callbacks=[*hvd.callbacks.default(), AtBegin()])
+        assert everywhere(words) == ["", ""]
+    first, begun, second, begun_again = seen
+    assert everywhere([first == begun, second == begun_again]) == [[True, True]] * 2
+    alike = [mine == other for mine, other in zip(*everywhere(second), strict=True)]
+    assert len(alike) > 5
+    assert not any(alike)
+    assert_same([[v.numpy() for v in model.layers[2].variables]])
 
 
 def test_an_optimizer_that_is_not_distributed_is_told() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from comparing import Batch, assert_same, batches, dataset_of, dense_net, share, start_of_rank_0, weights_of
 
 import tfperf.parallel.horovod as hvd
@@ -122,6 +123,26 @@ def test_sparse_gradients(kind: str) -> None:
     assert_same([after, weights_of(model)])
     assert moved([before, after, weights_of(model)]) == [False, True]
     assert everywhere(model.optimizer.skipped_steps) == [1, 1]
+
+
+@pytest.mark.parametrize("loop", ["eager", "tf.function"])
+def test_a_local_gradient_that_is_not_finite(loop: str) -> None:
+    """It is not exchanged; all ranks leave the update out nevertheless, and shared weights stay equal."""
+    local, shared = keras.Variable(1.0), keras.Variable(1.0)
+    optimizer = hvd.DistributedOptimizer(K.SGD(0.5))
+    optimizer.register_local_var(local)
+    optimizer.build([local, shared])
+
+    def step(gradient: tf.Tensor) -> None:
+        optimizer.apply([gradient, tf.ones(())], [local, shared])
+
+    run = tf.function(step) if loop == "tf.function" else step
+    seen = []
+    for gradient in (np.nan if hvd.rank() == 1 else 1.0, 1.0):
+        run(tf.constant(gradient, tf.float32))
+        seen.append([float(local.numpy()), float(shared.numpy())])
+    assert everywhere(seen) == [[[1.0, 1.0], [0.75, 0.5]]] * 2  # a local gradient is divided by the number of ranks
+    assert everywhere(optimizer.skipped_steps) == [1, 1]
 
 
 @pytest.mark.parametrize("way", ["by_compile", "outside", "inside"])

@@ -296,6 +296,25 @@ def test_dropout_of_one_seed_is_one_process() -> None:
     assert_same([weights_of(model)], reference[-1:])
 
 
+def test_clipping_by_the_norm_of_all_keeps_shared_weights_equal_beside_local_ones() -> None:
+    """The norm of a local layer's gradient, which each rank has its own of, scales no shared gradient."""
+    model = dense_net()
+    optimizer = hvd.DistributedOptimizer(K.SGD(0.1, global_clipnorm=0.01), local_layers=model.layers[0])
+    model.compile(optimizer, "mse")
+    shared, local = [], []
+    for x, y in map(share, batches()):
+        before = model.layers[0].get_weights()
+        model.train_on_batch(x, y)
+        shared.append([v.numpy() for v in model.layers[1].variables])
+        local.append([new - old for new, old in zip(model.layers[0].get_weights(), before, strict=True)])
+    assert_same(shared)
+    apart = hvd.allgather_object([[step.tolist() for step in steps] for steps in local])
+    assert apart[0] != apart[1]
+    for steps in local:
+        length = np.sqrt(sum((step**2).sum() for step in steps))
+        assert length == pytest.approx(0.1 * 0.01, rel=1e-3)  # the rate times the norm: they are clipped as well
+
+
 def test_jit_compile_is_refused() -> None:
     """XLA on a CPU cannot compile Horovod's allreduce: an error on every rank that says so, and nothing hangs."""
     model = dense_net()
