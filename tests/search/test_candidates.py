@@ -426,6 +426,47 @@ def test_words_for_a_plan_after_the_time_was_up():
     assert "far more than the tolerance" in candidates.why_not(Plan(engine="litert", precision="int8"), True)
 
 
+def test_words_after_the_time_was_up_tell_what_was_known_before():
+    """A plan that would not have been looked at with more time either was not left alone for lack of it."""
+    space = space_of(("litert", "onnx", "predict"), (1,))
+    slow = {"litert": 1.0, "onnx": BEHIND_BATCH.value + 0.1}
+    _, _, candidates = searched(space, lambda plan: slow.get(plan.engine, 9.0))
+    plans = [Plan(engine="onnx", precision="int8", threads=1), Plan(engine="predict", threads=1)]
+    words = [candidates.why_not(plan, True) for plan in plans]
+    assert words == [candidates.why_not(plan, False) for plan in plans]
+    assert "takes 3.1x as long as the best of all" in words[0]
+    assert words[1] == "predict spends its time in Python, whatever its settings"
+
+
+def test_words_where_the_time_was_up_before_a_kind_was_tried():
+    """Nobody can say that no engine of a kind runs the net before all were tried."""
+    space = space_of(("litert", "onnx"), (1,))
+    seen = dict.fromkeys(space.defaults, 9.0)
+    candidates = Candidates(space, lambda plan: seen.get(plan, math.inf), in_full=0)
+    litert, onnx = sorted(candidates.next(), key=lambda plan: plan.engine)
+    seen[litert] = 1.0
+    other = Plan(engine="onnx", precision="int8", threads=1)
+    candidates.forget([onnx])
+    assert [candidates.why_not(plan, True) for plan in (onnx, other)] == ["the time was up"] * 2
+    assert candidates.next() == [onnx]
+    assert candidates.why_not(other, True) == "the time was up"  # it may run with any batch size
+    assert candidates.next() == [Plan(engine="onnx", threads=1)]
+    assert candidates.why_not(other, True) == "no engine with the kernels of onnx runs this net"
+
+
+def test_words_for_a_precision_that_the_time_kept_from_being_looked_at():
+    space = space_of(("onnx",), (1,), precisions=("float32", "int8"))
+    seen = dict.fromkeys(space.defaults, 9.0)
+    candidates = Candidates(space, lambda plan: seen.get(plan, math.inf), in_full=0)
+    plans = candidates.next()
+    while plans[0].precision == "float32":
+        seen |= dict.fromkeys(plans, 1.0)
+        plans = candidates.next()
+    assert {plan.precision for plan in plans} == {"int8"}
+    candidates.forget(plans)
+    assert {candidates.why_not(plan, True) for plan in plans} == {"the time was up"}
+
+
 @pytest.mark.parametrize(("threads", "in_full"), [((1,), True), ((1, 2, 4, 8, 16), False)])
 def test_a_question_with_few_plans_is_tried_in_full(threads, in_full):
     """However slow they are; by facts alone some are left out, and the families that were fast come first."""

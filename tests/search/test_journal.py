@@ -1,15 +1,24 @@
 """What a search has finished, on disk."""
 
 import errno
+import fcntl
 import json
+import os
+import signal
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
+from tfperf.engines.catalog import ENGINES, Engine
+from tfperf.engines.plan import Plan
 from tfperf.errors import SearchError
 from tfperf.search.journal import Journal, Round, journal_folder
-from tfperf.trials.trial import Status, Trial
+from tfperf.trials.host import Child
+from tfperf.trials.process import EngineProcess
+from tfperf.trials.side_by_side import failed_trial
+from tfperf.trials.trial import Status, Trial, TrialError
 
 
 @pytest.fixture
@@ -124,6 +133,48 @@ def test_the_folder_is_of_one_net_question_and_machine(place, asked, environment
     assert len({same, *changed}) == 5
 
 
+@pytest.fixture
+def installed(monkeypatch):
+    """Versions of what is installed, as the journal sees it, which a test may change."""
+    versions = {"tensorflow": "2.21", "onnxruntime": "1.23"}
+
+    def version(name):
+        if name not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: {"kernels": ["fast-kernels"]})
+    return versions
+
+
+def test_the_folder_is_of_the_versions_that_the_engines_need(place, asked, environment, installed, monkeypatch):
+    """What `Environment` does not tell: converters, and packages of engines of other packages."""
+
+    def folders(release="mine 1"):
+        mine = Engine("mine", "", ("float32",), packages=("kernels",), module="mine", release=release)
+        monkeypatch.setattr("tfperf.search.journal.known_engines", lambda: (*ENGINES, mine))
+        questions = [asked(engines=engines) for engines in (("onnx",), ("mine",), ("litert", "frozen"))]
+        return [journal_folder(("net",), question, environment) for question in questions]
+
+    def changed():
+        return [one != other for one, other in zip(before, folders(), strict=True)]
+
+    before = folders()
+    assert len(set(before)) == 3
+    assert changed() == [False, False, False]
+    installed["tf2onnx"] = "1.17"
+    assert changed() == [True, False, False]
+    with_tf2onnx = folders()
+    installed["tf2onnx"] = "1.18"
+    assert folders()[0] not in (before[0], with_tf2onnx[0])
+    installed["fast-kernels"] = "3"
+    assert changed() == [True, True, False]
+    del installed["tf2onnx"], installed["fast-kernels"]
+    assert changed() == [False, False, False]
+    assert folders("mine 2")[1] != before[1]
+
+
 HOLD = """
 import sys
 from pathlib import Path
@@ -188,6 +239,18 @@ def test_a_lock_ends_with_an_error_too(place, hold):
         pass
 
 
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_without_locks_keeps_nobody_from_searching(place, trials, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    journal = Journal(place, Trial)
+    with journal.held():
+        journal.add(trials[0])
+    assert len(Journal(place, Trial)) == 1
+
+
 def test_a_disk_that_is_full_at_any_moment_loses_nothing_but_the_entry_in_flight(small_disk, trials):
     folder = small_disk.root / "tune" / "a"
     Journal(folder, Trial).add(trials[0])
@@ -214,13 +277,45 @@ def test_a_disk_that_is_full_at_any_moment_loses_nothing_but_the_entry_in_flight
     assert failed > 2
 
 
-def test_a_trial_that_a_full_disk_refused_is_tried_again(place, tried):
-    trial = tried("onnx", status=Status.REFUSED).model_copy(
-        update={"reason": "onnx: OSError: [Errno 28] No space left on device: '/cache/x'"}
-    )
+MOMENTS = [
+    (Status.MISSING, "onnx is missing (tf2onnx); pip install 'tfperf[onnx]'"),
+    (Status.OUT_OF_MEMORY, "onnx: took more than 0.5 GiB of memory; its process was ended"),
+    (Status.OUT_OF_MEMORY, "MemoryError: bad allocation"),
+    (Status.CRASHED, "onnx: its process was killed by SIGKILL, as Linux does where memory runs out"),
+    (Status.CRASHED, "onnx, while it was converted: its process was killed by SIGTERM: last words"),
+    (Status.REFUSED, "onnx: OSError: [Errno 28] No space left on device: '/cache/x'"),
+]
+LASTING = [
+    (Status.CRASHED, "onnx: its process was killed by SIGSEGV"),
+    (Status.CRASHED, "onnx: its process ended with exit code 7: out of luck"),
+    (Status.REFUSED, "onnx takes no nets that were killed by SIGKILL"),
+    (Status.TIMED_OUT, "onnx: no answer within 300 s; its process was ended"),
+    (Status.WRONG, "wrong answers: onnx DISAGREES"),
+    (Status.NOT_TRIED, "batch 1 takes longer than the limit already"),
+]
+
+
+@pytest.mark.parametrize(("status", "reason"), [*MOMENTS, *LASTING])
+def test_a_failure_of_the_moment_is_tried_again_and_no_other(place, tried, status, reason):
+    trial = tried("onnx", status=status).model_copy(update={"reason": reason})
     journal = Journal(place, Trial)
     journal.add(trial)
-    assert journal.trial(trial.name) is Journal(place, Trial).trial(trial.name) is None
+    kept = trial if (status, reason) in LASTING else None
+    assert journal.trial(trial.name) == Journal(place, Trial).trial(trial.name) == kept
+    journal.add_round("final", [trial.name], found := Round(trials=(tried("litert"), trial), comparison=None))
+    assert journal.round("final", [trial.name]) == (found if kept else None)
+
+
+def test_a_process_that_was_killed_is_told_so_that_its_plan_is_tried_again(place):
+    plan = Plan(engine="onnx")
+    with EngineProcess(plan, Child()) as process:
+        os.kill(process.host.pid, signal.SIGKILL)
+        with pytest.raises(TrialError, match="killed by SIGKILL") as told:
+            process.ask("memory")
+    trial = failed_trial(plan, 1, told.value)
+    journal = Journal(place, Trial)
+    journal.add(trial)
+    assert (trial.status, len(journal)) == (Status.CRASHED, 0)
 
 
 def test_what_a_killed_search_left_half_written_goes(place, trials, monkeypatch):

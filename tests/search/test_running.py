@@ -41,7 +41,7 @@ def test_a_conversion_and_a_start_run_side_by_side_and_what_was_put_off_fills_wh
     looks = Looks()
     with PlanQueue(looks, lambda: None) as queue:
         queue.later(CALLED)
-        queue.run(CONVERTED, never)
+        assert queue.run(CONVERTED, never) == []
         assert set(CONVERTED) <= set(looks.begun)
         assert looks.together[1] == (CONVERTED[0], CALLED[0])
         queue.finish()
@@ -55,7 +55,7 @@ def test_a_stop_leaves_what_was_not_begun_but_not_what_was_put_off():
     looks.free.set()
     with PlanQueue(looks, lambda: None) as queue:
         queue.later(CALLED)
-        queue.run(CONVERTED, lambda: True)
+        assert queue.run(CONVERTED, lambda: True) == CONVERTED
         queue.finish()
     assert sorted(map(str, looks.begun)) == sorted(map(str, CALLED))
 
@@ -88,11 +88,42 @@ def test_what_follows_goes_before_what_was_put_off():
     assert sorted(map(str, looks.begun)) == sorted(map(str, [*CONVERTED, *CALLED]))
 
 
-def test_a_stop_asks_for_nothing_more():
+def test_a_stop_begins_nothing_more():
     looks = Looks()
     with PlanQueue(looks, lambda: None) as queue:
-        queue.follow(lambda _: CONVERTED, lambda: True)
+        assert queue.follow(lambda _: CONVERTED, lambda: True) == CONVERTED
     assert not looks.begun
+
+
+def test_a_stop_is_asked_for_only_where_something_is_left():
+    """Who asks whether the time is up while nothing is left would say that it did not suffice."""
+    looks, waiting, asked = Looks(), [CONVERTED[:1]], []
+    looks.free.set()
+
+    def stop():
+        asked.append(len(looks.begun))
+        return False
+
+    with PlanQueue(looks, lambda: None) as queue:
+        queue.later(CALLED)
+        assert queue.run(CONVERTED[1:2], stop) == []
+        assert set(asked) == {0}
+        queue.finish()
+        before = len(asked)
+        assert queue.follow(lambda _: waiting.pop() if waiting else [], stop) == []
+        assert set(asked[before:]) == {len(CALLED) + 1}
+        before = len(asked)
+        assert queue.follow(lambda _: [], stop) == []
+    assert len(asked) == before
+
+
+def test_a_stop_tells_what_waited_and_what_there_was_more_of():
+    looks, waiting = Looks(), [CALLED, CONVERTED]
+    looks.free.set()
+    with PlanQueue(looks, lambda: None) as queue:
+        left = queue.follow(lambda _: waiting.pop() if waiting else [], lambda: bool(looks.begun))
+    assert set(looks.begun) == {*CONVERTED[: STARTERS.number]}
+    assert left == [*CONVERTED[STARTERS.number :], *CALLED]
 
 
 def test_what_a_look_raises_comes_out_and_the_others_are_given_up():

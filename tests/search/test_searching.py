@@ -12,9 +12,9 @@ from tfperf.search.ranking import winner_of
 from tfperf.search.searching import Labels, Search
 from tfperf.search.space import Space
 from tfperf.trials.launching import Launcher
-from tfperf.trials.process import store_arrays
+from tfperf.trials.process import EngineProcess, store_arrays
 from tfperf.trials.side_by_side import Examples, checked_trial, measure_in_turns
-from tfperf.trials.trial import Status, Trial
+from tfperf.trials.trial import Status, Trial, TrialError
 
 
 class Heard:
@@ -196,6 +196,17 @@ def test_time_that_is_up_ends_the_looks_and_the_best_so_far_are_measured(search,
     assert {(trial.status, trial.reason) for trial in left} == {(Status.NOT_TRIED, "the time was up")}
 
 
+def test_time_that_is_up_when_nothing_is_left_to_try_was_enough(search, planted):
+    """Both are begun at once, and the time is up before either is finished."""
+
+    def wait(trial):
+        time.sleep(0.6)
+
+    finished = search("honest", "equal", watcher=Heard(wait), time_limit=0.5)
+    assert statuses(finished.found) == dict.fromkeys(("honest", "equal"), Status.RAN)
+    assert not finished.ran_out_of_time
+
+
 def test_a_finalist_that_dies_later_is_out_and_the_next_wins(search, planted):
     """It runs when it is looked at, and in the final, and ends itself when it is measured again."""
 
@@ -306,3 +317,59 @@ def test_labels_decide_in_place_of_the_tolerance(dense, search, planted, tmp_pat
     else:
         assert trial.reason == "finds 90.00% of the labels, 95.00% was asked for"
         assert found.winner == "light, 1 thread, batch 1"
+
+
+def interrupt(trial):
+    """Ctrl-C comes when a trial is finished."""
+    raise KeyboardInterrupt
+
+
+def test_a_plan_that_was_stopped_between_its_batch_sizes_goes_on_with_the_next(dense, search, planted, tmp_path):
+    """What was found of the first, its accuracy too, stays."""
+    (rows,) = dense[0].signature.random_inputs(20, seed=5)
+    labels = dense[0].reference([rows])[0].argmax(axis=1)
+    stored = store_arrays(tmp_path / "rows.npz", [rows]), store_arrays(tmp_path / "labels.npz", [labels])
+    asked = {"batches": (1, 4), "accuracy_drop": 0.1, "labels": Labels(*stored, least=0.9)}
+    stopped = Heard(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        search("honest", watcher=stopped, **asked)
+    assert stopped.names == ["honest, 1 thread, batch 1"]
+    (kept,) = (tmp_path / "journal").rglob("trial-*.json")
+    before = kept.read_bytes()
+    heard = Heard()
+    found = search("honest", watcher=heard, **asked).found
+    assert heard.names == ["honest, 1 thread, batch 4"]
+    assert {trial.name: trial.accuracy for trial in found.trials} == dict.fromkeys([*stopped.names, *heard.names], 1.0)
+    assert kept.read_bytes() == before
+
+
+def test_what_was_seen_of_a_smaller_batch_before_a_stop_still_ends_a_plan(search, planted):
+    """A call of light takes 1 ms."""
+    asked = {"objectives": ("throughput",), "batches": (1, 4), "latency_limit": 0.0008}
+    with pytest.raises(KeyboardInterrupt):
+        search("light", watcher=Heard(interrupt), **asked)
+    heard = Heard()
+    found = search("light", watcher=heard, **asked).found
+    assert heard.names == ["light, 1 thread, batch 4"]
+    (late,) = (trial for trial in found.trials if trial.name in heard.names)
+    assert (late.status, late.reason) == (Status.NOT_TRIED, "batch 1 takes longer than the limit already")
+
+
+def test_what_failed_for_the_moment_is_tried_again_as_is_what_follows_from_it(search, planted, monkeypatch):
+    """Memory runs out when the first batch size is checked for the first time."""
+    check, checked = EngineProcess.check, []
+
+    def short_of_memory(process, batch, *arguments, **options):
+        checked.append(batch)
+        if len(checked) == 1:
+            raise TrialError(Status.OUT_OF_MEMORY, "MemoryError: bad allocation")
+        return check(process, batch, *arguments, **options)
+
+    monkeypatch.setattr(EngineProcess, "check", short_of_memory)
+    asked = {"objectives": ("throughput",), "batches": (1, 4)}
+    first = search("honest", **asked).found
+    assert [trial.status for trial in first.trials] == [Status.OUT_OF_MEMORY, Status.NOT_TRIED]
+    heard = Heard()
+    second = search("honest", watcher=heard, **asked).found
+    assert heard.names == [trial.name for trial in first.trials]
+    assert {trial.status for trial in second.trials} == {Status.RAN}

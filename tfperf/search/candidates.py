@@ -97,6 +97,10 @@ class Candidates:
                     return plans
         return [] if busy else self._new(self._siblings())
 
+    def forget(self, plans: Iterable[Plan]) -> None:
+        """Take back plans that `next` has given and that were not looked at after all."""
+        self._families.seen -= set(plans)
+
     def _firsts(self, busy: Collection[str]) -> Iterator[Plan]:
         """For each family that nothing is known to run of, the first engine that was not tried, or not both ways.
 
@@ -182,14 +186,19 @@ class Candidates:
     # ------------------------------------------------------------ why others are not looked at
 
     def why_not(self, plan: Plan, out_of_time: bool) -> str:
-        """Why a plan was not looked at, in words."""
-        if why := self._space.hopeless(plan.precision):
+        """Why a plan was not looked at, in words.
+
+        Args:
+            out_of_time: whether the time was up before all was looked at that may be best.
+        """
+        family = find_engine(plan.engine).family
+        if out_of_time and self._is_left(family):
+            return self._ruled_out(plan) or "the time was up"
+        if why := self.skip_reason(plan):
             return why
         if out_of_time:
             return "the time was up"
-        if why := self.skip_reason(plan):
-            return why
-        champion = self._families.champion(find_engine(plan.engine).family)
+        champion = self._families.champion(family)
         if champion is not None and plan.engine != champion.engine:
             return _lost_to(champion)
         return f"some of what sets it apart from {champion} was no gain by itself"
@@ -218,6 +227,11 @@ class Candidates:
         if "threads" in changed and (why := self._why_not_threads(base or champion, plan.threads)):
             return why
         return self._why_not_precision(engine, plan.precision) if "precision" in changed else ""
+
+    def _is_left(self, family: str) -> bool:
+        """Whether nothing is known to run of a family, and something was not looked at that may be the first to."""
+        firsts = self._firsts({*self._families} - {family})
+        return any(plan not in self._families.seen for plan in firsts)
 
     def _ruled_out(self, plan: Plan) -> str:
         """What makes a plan no candidate, whatever others cost; empty: nothing."""

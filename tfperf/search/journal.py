@@ -6,18 +6,22 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
 from tfperf.caching import cache_folder
+from tfperf.engines.catalog import known_engines
 from tfperf.errors import SearchError
 from tfperf.files import remove_parts, writing_whole
 from tfperf.measure import Comparison, Environment
 from tfperf.measure.value import Value
+from tfperf.search.question import Question
 from tfperf.trials.trial import AnyTrial, Status, Trial
 
 __all__ = ["Journal", "Round", "journal_folder"]
@@ -25,6 +29,12 @@ __all__ = ["Journal", "Round", "journal_folder"]
 Kind = TypeVar("Kind", bound=AnyTrial)
 
 Note = TypeVar("Note", bound=Value)
+
+OF_THE_MOMENT = (Status.MISSING, Status.OUT_OF_MEMORY)
+"""What may come out otherwise when the search goes on: a package is installed then, or more memory is free."""
+
+KILLED = re.compile(r"\bits process was killed by SIG(HUP|INT|KILL|TERM)\b")
+"""How `tfperf.trials.host` says that a process was killed from outside: by somebody, or by Linux for its memory."""
 
 
 class Round(Value):
@@ -35,7 +45,7 @@ class Round(Value):
 
 
 def journal_folder(fingerprints: Sequence[str], question: Value, environment: Environment) -> Path:
-    """The folder of a search: another net, question, machine or version has another.
+    """The folder of a search: another net, question, machine, or version of a package that matters has another.
 
     Args:
         fingerprints: of the net and of all arrays that are given with it.
@@ -43,10 +53,11 @@ def journal_folder(fingerprints: Sequence[str], question: Value, environment: En
 
     Raises:
         CacheError: there is no place for the cache, or others could change what is in it.
+        EngineError: an installed package brings an engine that is none.
     """
     question = question.model_copy(update={"time_limit": None})  # with more time the same search goes on
     place = environment.model_dump(exclude={"git_revision", "frequency_governor", "accelerators"})
-    made_from = [*fingerprints, question.model_dump_json(), json.dumps(place, sort_keys=True)]
+    made_from = [*fingerprints, question.model_dump_json(), json.dumps(place, sort_keys=True), *_releases(question)]
     return cache_folder("tune") / hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:32]
 
 
@@ -75,12 +86,13 @@ class Journal(Generic[Kind]):
     def add(self, trial: Kind) -> None:
         """Keep a trial that is finished.
 
-        One that a full disk kept from running says nothing of its plan, and is tried again.
+        A failure of the moment says nothing of the plan, which is tried again: the disk was full, too little memory was
+        free, a package was not installed, or the process was killed from outside.
 
         Raises:
             OSError: the disk is full.
         """
-        if trial.status is not Status.RAN and os.strerror(errno.ENOSPC) in trial.reason:
+        if _failed_for_the_moment(trial):
             return
         self._write(f"trial-{_key(trial.name)}.json", trial)
         self._trials[trial.name] = trial
@@ -90,12 +102,13 @@ class Journal(Generic[Kind]):
         return self.note(stage, names, Round)
 
     def add_round(self, stage: str, names: Sequence[str], finished: Round) -> None:
-        """Keep a round.
+        """Keep a round; one with a failure of the moment is measured again when the search goes on.
 
         Raises:
             OSError: the disk is full.
         """
-        self.add_note(stage, names, finished)
+        if not any(map(_failed_for_the_moment, finished.trials)):
+            self.add_note(stage, names, finished)
 
     def note(self, what: str, names: Sequence[str], kind: type[Note]) -> Note | None:
         """What was noted under this word of these names."""
@@ -116,7 +129,7 @@ class Journal(Generic[Kind]):
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else searches for the same meanwhile.
+        """Nobody else searches for the same meanwhile, where the file system has locks.
 
         Raises:
             SearchError: somebody does.
@@ -126,8 +139,10 @@ class Journal(Generic[Kind]):
         with beside.open("w", encoding="utf-8") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
+            except BlockingIOError as error:
                 raise SearchError("this net is being tuned by another process; wait for it, or end it") from error
+            except OSError:
+                pass  # it has none: at worst two searches do the same
             yield
 
     def _read(self, pattern: str, kind: type[Note]) -> Iterator[Note]:
@@ -139,6 +154,32 @@ class Journal(Generic[Kind]):
         self.folder.mkdir(parents=True, exist_ok=True)
         with writing_whole(self.folder / name) as file:
             file.write(value.model_dump_json().encode())
+
+
+def _releases(question: Value) -> list[str]:
+    """Versions of the packages that the engines of a question need, as far as they are installed, in order."""
+    if not isinstance(question, Question):
+        return []
+    engines = [engine for engine in known_engines() if engine.name in question.engines]
+    names: set[str] = set()
+    for engine in engines:
+        names.update(engine.converters, *engine.quantizers.values(), *engine.programs.values())
+    if imported := {package for engine in engines if engine.release for package in engine.packages}:
+        known = metadata.packages_distributions()  # which takes long
+        names.update(*(known.get(package, ()) for package in imported))
+    releases = {engine.release for engine in engines}
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            releases.add(f"{name} {metadata.version(name)}")
+    return sorted(releases)
+
+
+def _failed_for_the_moment(trial: AnyTrial) -> bool:
+    """Whether a trial failed for what has nothing to do with its plan, and may be otherwise the next time."""
+    if trial.status is Status.RAN:
+        return False
+    full = os.strerror(errno.ENOSPC) in trial.reason
+    return full or trial.status in OF_THE_MOMENT or KILLED.search(trial.reason) is not None
 
 
 def _key(*names: str) -> str:

@@ -30,7 +30,7 @@ OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 TOLERANCE_WORDS = (
     "the largest difference of any answer from that of the net called eagerly in float32, "
-    "as a share of the largest answer of the same output"
+    "as a share of the largest answer of the same output; of whole numbers, the share of them that differ"
 )
 """What a tolerance means, for every engine alike (`tfperf.measure.check_agreement`)."""
 

@@ -36,40 +36,52 @@ class PlanQueue:
         """Look at these when a thread is free for which `run` has nothing better, or in `finish`."""
         self._later += plans
 
-    def run(self, plans: Iterable[Plan], stop: Callable[[], bool]) -> None:
+    def run(self, plans: Iterable[Plan], stop: Callable[[], bool]) -> list[Plan]:
         """Look at all of these.
 
         Args:
-            stop: whether those that were not begun are to be left alone.
+            stop: whether those that were not begun are to be left alone; is asked where there are some.
+
+        Returns:
+            Those that were left alone.
         """
         waiting = list(plans)
         wanted = set(waiting)
-        self._run(waiting, lambda: bool(waiting or wanted & set(self._running.values())), stop)
+        return self._run(waiting, lambda: bool(waiting or wanted & set(self._running.values())), stop)
 
-    def follow(self, more: Callable[[Collection[Plan]], Iterable[Plan]], stop: Callable[[], bool]) -> None:
+    def follow(self, more: Callable[[Collection[Plan]], Iterable[Plan]], stop: Callable[[], bool]) -> list[Plan]:
         """Look at whatever there is more of, until there is nothing more and nothing runs.
 
         Args:
             more: is asked whenever a thread is free: what to look at beside those that are being looked at now.
-            stop: whether nothing more is to be begun.
+            stop: whether nothing more is to be begun; is asked where there is more.
+
+        Returns:
+            Those that were left alone.
         """
         waiting: list[Plan] = []
+        left: list[Plan] = []
 
         def unfinished() -> bool:
-            if not waiting and len(self._running) < STARTERS.number and not stop():
-                waiting.extend(more(self._running.values()))
+            if not (waiting or left) and len(self._running) < STARTERS.number:
+                found = list(more(self._running.values()))
+                (left if found and stop() else waiting).extend(found)
             return bool(waiting or self._running)
 
-        self._run(waiting, unfinished, stop)
+        dropped = self._run(waiting, unfinished, stop)
+        return [*dropped, *left]
 
     def finish(self) -> None:
         """Look at all that was put off, and wait for all that runs."""
         self._run([], lambda: bool(self._running or self._later), lambda: False)
 
-    def _run(self, waiting: list[Plan], unfinished: Callable[[], bool], stop: Callable[[], bool]) -> None:
+    def _run(self, waiting: list[Plan], unfinished: Callable[[], bool], stop: Callable[[], bool]) -> list[Plan]:
+        """Look at what waits; those that were left alone."""
+        dropped: list[Plan] = []
         try:
             while unfinished():
-                if stop():
+                if waiting and stop():
+                    dropped += waiting
                     waiting.clear()
                 while len(self._running) < STARTERS.number and unfinished() and (waiting or self._later):
                     plan = self._next(waiting)
@@ -82,6 +94,7 @@ class PlanQueue:
         except BaseException:
             self._give_up()
             raise
+        return dropped
 
     def __enter__(self) -> Self:
         """End the threads at the end of the `with` block."""

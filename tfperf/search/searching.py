@@ -72,7 +72,11 @@ class Labels(NamedTuple):
 
 
 class Search:
-    """One search. `run` does it; whatever has been found when it is stopped is in `found`."""
+    """One search. `run` does it; whatever has been found when it is stopped is in `found`.
+
+    Attributes:
+        ran_out_of_time: whether plans were left alone for lack of time.
+    """
 
     def __init__(
         self,
@@ -153,7 +157,8 @@ class Search:
         self._watcher.phase("trying the engines")
         with PlanQueue(self._look_at, self._launcher.close) as queue:
             queue.later(plan for plan in self._space.defaults if not self._known(plan))
-            queue.run([plan for plan in self._space.probes() if not self._known(plan)], self._time_is_up)
+            probes = [plan for plan in self._space.probes() if not self._known(plan)]
+            self._leave(queue.run(probes, self._time_is_up))
             self._follow_candidates(queue)
             queue.finish()
 
@@ -163,7 +168,13 @@ class Search:
 
     def _follow_candidates(self, queue: PlanQueue) -> None:
         """Look at what a change of one part may make better, until nothing is left to change."""
-        queue.follow(self._next_beside, self._time_is_up)
+        self._leave(queue.follow(self._next_beside, self._time_is_up))
+
+    def _leave(self, plans: Sequence[Plan]) -> None:
+        """Note that the time was up before these were looked at."""
+        if plans:
+            self.ran_out_of_time = True
+            self._candidates.forget(plans)
 
     def _next_beside(self, running: Collection[Plan]) -> list[Plan]:
         """What to look at beside others; nothing that was looked at before the search was stopped."""
@@ -175,15 +186,20 @@ class Search:
 
     def _known(self, plan: Plan) -> bool:
         """Whether a plan has been looked at, now or before the search was stopped."""
-        named = [Trial(plan=plan, batch=batch, status=Status.NOT_TRIED).name for batch in self._batches(plan)]
-        for name in named:
-            if name not in self._ranking.trials and (finished := self._journal.trial(name)) is not None:
-                self._ranking.note(finished)
-        return all(name in self._ranking.trials for name in named)
+        return not self._batches_left(plan)
+
+    def _batches_left(self, plan: Plan) -> list[int]:
+        """The batch sizes at which a plan was not looked at, neither now nor before the search was stopped."""
+        names = {batch: _name(plan, batch) for batch in self._batches(plan)}
+        with self._noting:
+            for name in names.values():
+                if name not in self._ranking.trials and (finished := self._journal.trial(name)) is not None:
+                    self._ranking.note(finished)
+            return [batch for batch, name in names.items() if name not in self._ranking.trials]
 
     def _look_at(self, plan: Plan, left: int) -> None:
-        """Start a plan in a process of its own, and measure it shortly at each batch size."""
-        batches = self._batches(plan)
+        """Start a plan in a process of its own, and measure it shortly at each batch size that is left."""
+        batches = self._batches_left(plan)
         try:
             examples = {batch: self._examples(batch) for batch in batches}
             process, loaded = self._launcher.start(plan)
@@ -192,9 +208,12 @@ class Search:
                 self._finish(failed_trial(plan, batch, error), left)
             return
         try:
-            for place, batch in enumerate(batches):
-                if why := self._ranking.too_late(plan, batches[:place]):
-                    self._finish(Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=why), left)
+            for batch in batches:
+                smaller = [one for one in self._batches(plan) if one < batch]
+                if why := self._ranking.too_late(plan, smaller):
+                    trial = Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=why)
+                    # Where the first has failed for the moment, it is tried again later, and then so is this
+                    self._finish(trial, left, keep=self._journal.trial(_name(plan, smaller[0])) is not None)
                     continue
                 try:
                     trial = self._measured(process, loaded, examples[batch])
@@ -239,12 +258,13 @@ class Search:
         """Whether the labels need not be asked: by what users have, or by what has found enough before."""
         return trial.plan in self._space.defaults or trial.name in self._ranking.trials
 
-    def _finish(self, trial: Trial, left: int) -> None:
+    def _finish(self, trial: Trial, left: int, *, keep: bool = True) -> None:
         if self._launcher.closed:  # the search was stopped, and with it the process: the plan is not to blame
             return
         trial = trial.model_copy(update={"command": printable(self._command(trial.plan, trial.batch))})
         with self._noting:
-            self._journal.add(trial)
+            if keep:
+                self._journal.add(trial)
             self._ranking.note(trial)
             best, _ = self._ranking.winner()
             self._watcher.looked(trial, self._ranking.trials[best] if best else None, left)
@@ -262,8 +282,7 @@ class Search:
 
     def _time_is_up(self) -> bool:
         limit = self._question.time_limit
-        self.ran_out_of_time = limit is not None and time.monotonic() - self._began > limit
-        return self.ran_out_of_time
+        return limit is not None and time.monotonic() - self._began > limit
 
     # ------------------------------------------------------------ rounds
 
@@ -329,3 +348,8 @@ class Search:
                 reason = self._candidates.why_not(plan, self.ran_out_of_time)
                 batch = plan.batch or self._question.batches[0]
                 yield Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=printable(reason))
+
+
+def _name(plan: Plan, batch: int) -> str:
+    """The name of the trial of a plan with a batch size."""
+    return Trial(plan=plan, batch=batch, status=Status.NOT_TRIED).name
