@@ -84,6 +84,29 @@ def test_predict_says_that_it_passes_one_argument(cache):
         build(servable, Plan(engine="predict"), cache=cache)
 
 
+@pytest.mark.parametrize("engine", ["eager", "predict", "graph"])
+@pytest.mark.parametrize("wrap", [lambda y: {"y": y}, lambda y: (y,), lambda y: [y], lambda y: {"a": {"b": [y]}}])
+def test_a_single_output_may_be_in_a_structure(engine, wrap, cache):
+    import keras
+
+    from tfperf.exports.servable import Servable
+
+    class Wrapping(keras.Model):
+        def __init__(self):
+            super().__init__(name="wrapping")
+            self.dense = keras.layers.Dense(3)
+
+        def call(self, inputs):
+            return wrap(self.dense(inputs))
+
+    servable = Servable.from_net(Wrapping(), np.ones((2, 4), "float32"))
+    with build(servable, Plan(engine=engine), cache=cache) as runner:
+        arrays = servable.signature.random_inputs(5)
+        (answer,) = runner(*arrays)
+        assert (answer.shape, answer.dtype) == ((5, 3), np.float32)
+        assert check_runner(runner, arrays, servable.reference(arrays)).relative_error <= 1e-5
+
+
 @pytest.mark.parametrize(("engine", "precision"), LOWER)
 def test_lower_precisions_agree_within_their_tolerances(engine, precision, servable_of, cache):
     servable = servable_of("cnn")

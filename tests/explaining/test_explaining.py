@@ -1,11 +1,14 @@
 """`tfperf.explain` as a whole, on a machine made up of round numbers."""
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfperf.errors import ExportError
 from tfperf.explaining import explain
 from tfperf.measure.results import read_document, write_result
+from tfperf.training import fuse
 
 pytestmark = pytest.mark.usefixtures("kernels_by_size")
 
@@ -164,3 +167,67 @@ def test_what_is_no_model_is_refused(explained_net):
         explained_net("nonsense")
     with pytest.raises(TypeError, match=r"expected a keras\.Model, or what names one"):
         explained_net(3)
+
+
+class Types(keras.layers.Layer):
+    """Notes the type of its inputs, and whether it is called eagerly."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.__dict__["seen"] = set()  # past Keras, which tracks sets
+
+    def call(self, inputs):
+        self.__dict__["seen"].add((tf.executing_eagerly(), inputs.dtype.name))
+        return inputs
+
+
+@pytest.fixture
+def mixed():
+    """A net under a mixed policy with a fused layer, and what its layer notes."""
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        types = Types()
+        stack = [keras.layers.Conv2D(8, 3), keras.layers.BatchNormalization(), types, keras.layers.Flatten()]
+        stack += [keras.layers.Dropout(0.5), keras.layers.Dense(4, kernel_constraint="unit_norm")]
+        net = keras.Sequential([keras.Input((8, 8, 3)), *stack])
+    finally:
+        keras.config.set_dtype_policy("float32")
+    fuse(net, batch_size=2, measure=False)
+    types.__dict__["seen"].clear()
+    return net, types.__dict__["seen"]
+
+
+def test_eagerly_and_as_a_graph_a_net_under_a_mixed_policy_is_measured_in_float32(explained_net, mixed):
+    net, seen = mixed
+    own = [(type(layer), layer.dtype_policy.name) for layer in net._flatten_layers()]
+    found = explained_net(net, limit=0.5)
+    assert {dtype for eager, dtype in seen if eager} == {"float32"}
+    assert (False, "float32") in seen
+    assert [(type(layer), layer.dtype_policy.name) for layer in net._flatten_layers()] == own
+    doubts = {one.name: one.words for one in found.doubts}
+    assert doubts["float32"] == "measured in float32, as an export computes, and not in its own mixed_bfloat16"
+    assert doubts["Keras's form"] == "measured with 2 fused layers in Keras's form, as an export computes"
+
+
+def test_what_is_measured_of_training_is_the_net_as_it_is_and_it_stays_so(explained_net, mixed):
+    net, seen = mixed
+    before = [variable.numpy() for variable in net.variables]
+    found = explained_net(net, batch=2, training=True, limit=1.0)
+    assert {dtype for _, dtype in seen if dtype != "float32"} == {"bfloat16"}
+    assert (True, "bfloat16") in seen
+    assert (True, "float32") not in seen
+    for variable, value in zip(net.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
+    assert not {"float32", "Keras's form"} & {one.name for one in found.doubts}
+
+
+def test_a_net_stays_as_it_was_when_training_is_interrupted(explained_net, mixed, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    net, _ = mixed
+    before = [variable.numpy() for variable in net.variables]
+    monkeypatch.setattr("tfperf.hardware.kernels.times.alone", interrupt)
+    explained_net(net, batch=2, training=True)
+    for variable, value in zip(net.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)

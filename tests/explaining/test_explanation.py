@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from tfperf.errors import ResultFileError
-from tfperf.explaining.explanation import Explanation
+from tfperf.explaining.explanation import Explanation, LayerTime
 from tfperf.hardware.kernels.roofline import Bound
 from tfperf.measure.results import read_document, write_result
 
@@ -45,3 +45,8 @@ def test_the_bound_of_a_layer_and_of_a_call(layer_of_net, call_of_net):
     assert call_of_net().overhead_share == pytest.approx(0.9)
     assert layer_of_net(bytes=0).intensity == float("inf")
     assert layer_of_net(seconds=0.0).error == 0.0
+
+
+def test_the_seconds_of_a_layer_are_said_to_be_what_they_are():
+    """They are those of `Kernel.seconds`: the shortest runs."""
+    assert "shortest runs" in LayerTime.model_fields["seconds"].description

@@ -7,8 +7,10 @@ import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.explaining.explanation import StepPart, TrainingStep
-from tfperf.explaining.training_step import explain_step, step_words
+from tfperf.explaining.training_step import _at_rest, explain_step, step_words
 from tfperf.exports.servable import Servable
+from tfperf.training import fast_optimizer
+from tfperf.training.optimizers import is_fast
 
 PARTS = ["forward", "backward, activations", "backward, weights", "optimizer", "Python", "input"]
 
@@ -49,6 +51,85 @@ def test_what_has_nothing_to_train_is_refused():
 def test_the_words_begin_with_what_takes_longest():
     seconds = dict(zip(PARTS, [0.1, 0.02, 0.3, 0.05, 0.5, 0.03], strict=True))
     parts = tuple(StepPart(name=name, seconds=one, half_width=0.01) for name, one in seconds.items())
-    first, *rest = step_words(TrainingStep(seconds=1.0, parts=parts))
+    first, *rest = step_words(TrainingStep(seconds=1.0, parts=parts, may_be_fast=True))
     assert first.startswith("a step of fit takes 1 s and waits for: Python 50%, backward, weights 30%, forward 10%")
     assert [one.split(":")[0] for one in rest] == ["Python", "backward, weights"]
+
+
+@pytest.mark.parametrize("may_be_fast", [True, False])
+def test_a_fast_optimizer_is_advised_where_it_can_be_had(may_be_fast):
+    seconds = dict(zip(PARTS, [0.1, 0.1, 0.1, 0.5, 0.1, 0.1], strict=True))
+    parts = tuple(StepPart(name=name, seconds=one, half_width=0.01) for name, one in seconds.items())
+    lines = step_words(TrainingStep(seconds=1.0, parts=parts, may_be_fast=may_be_fast))
+    assert "optimizer 50%" in lines[0]
+    assert any("fast_optimizer" in line for line in lines) == may_be_fast
+
+
+def with_everything_that_moves(optimizer):
+    """A compiled net whose training moves statistics, seeds and, by a constraint, weights at any rate."""
+    stack = [keras.layers.Dense(4, kernel_constraint="unit_norm"), keras.layers.BatchNormalization()]
+    net = keras.Sequential([keras.Input((8,)), *stack, keras.layers.Dropout(0.5), keras.layers.Dense(2)])
+    net.compile(optimizer, "mse")
+    return net
+
+
+SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.5)
+OPTIMIZERS = {
+    "Adam": (lambda: keras.optimizers.Adam(), True),
+    "fast": (lambda: fast_optimizer("adam"), False),
+    "another": (lambda: keras.optimizers.RMSprop(), False),
+    "scheduled": (lambda: keras.optimizers.SGD(SCHEDULE), True),
+    "averaged": (lambda: keras.optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=2), True),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_net_stays_as_it_was(name):
+    make, may_be_fast = OPTIMIZERS[name]
+    net = with_everything_that_moves(make())
+    before = [variable.numpy() for variable in [*net.variables, *net.optimizer.variables]]
+    step = explain_step(Servable.from_net(net), 4, time_limit=0.1)
+    for variable, value in zip([*net.variables, *net.optimizer.variables], before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=variable.path)
+    assert step.may_be_fast == may_be_fast
+
+
+def test_the_net_stays_as_it_was_after_an_error():
+    net = with_everything_that_moves("adam")
+    before = [variable.numpy() for variable in net.variables]
+    with pytest.raises(ValueError, match="expected batches of 4"):
+        explain_step(Servable.from_net(net), 4, batches(16), time_limit=0.1)
+    for variable, value in zip(net.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+class Mine(keras.optimizers.SGD):
+    """An optimizer of the user's own, within a function: Keras does not find it by its name."""
+
+    __qualname__ = "somewhere.<locals>.Mine"
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, keras.optimizers.LossScaleOptimizer], ids=["itself", "loss scale"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: keras.optimizers.AdamW(SCHEDULE, beta_1=0.5),
+        lambda: fast_optimizer(keras.optimizers.AdamW(0.1, beta_1=0.5)),
+        lambda: Mine(0.1, momentum=0.5),
+        lambda: fast_optimizer(Mine(SCHEDULE, momentum=0.5)),
+        lambda: keras.optimizers.SGD(lambda: 0.1, momentum=0.5),
+    ],
+    ids=["schedule", "fast", "own", "own, fast", "function"],
+)
+@pytest.mark.filterwarnings("ignore:The object being serialized includes a `lambda`")
+def test_at_rest_it_is_the_same_optimizer_at_the_rate_0(make, wrap):
+    optimizer = wrap(make())
+    rest = _at_rest(optimizer)
+    assert type(rest) is type(optimizer) or is_fast(optimizer)
+    assert is_fast(rest) == is_fast(optimizer)
+    assert float(rest.learning_rate) == 0
+    inner, own = (getattr(one, "inner_optimizer", one) for one in (rest, optimizer))
+    assert isinstance(inner, type(own).__mro__[2] if is_fast(optimizer) else type(own))
+    assert inner is not own
+    same = set(own.get_config()) - {"learning_rate"}
+    assert {name: inner.get_config()[name] for name in same} == {name: own.get_config()[name] for name in same}

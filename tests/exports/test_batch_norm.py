@@ -11,6 +11,8 @@ from keras import layers
 from tfperf.errors import EngineError, ExportError
 from tfperf.exports.batch_norm import LINEAR, calling
 from tfperf.exports.servable import Servable
+from tfperf.training import FusedBatchNormalization
+from tfperf.training import fuse as fuse_layers
 
 FOLD, FUSE, CONSTANT = "fold_batch_norm", "fuse_batch_norm", "constant_weights"
 COMBINATIONS = [(FOLD,), (FUSE,), (FOLD, FUSE), (FOLD, CONSTANT), (FUSE, CONSTANT), (FOLD, FUSE, CONSTANT)]
@@ -496,3 +498,38 @@ def test_double_precision_is_folded_in_its_own():
     assert len(servable.batch_norms().fusable) == 0  # the operation has no such kernel
     arrays = servable.signature.random_inputs(2)
     check_close(servable.variant(transformations=[FOLD]).reference(arrays), servable.reference(arrays), 1e-12)
+
+
+@pytest.mark.parametrize("build", NETS.values(), ids=NETS)
+def test_layers_in_a_faster_form_are_those_of_keras(build):
+    """`tfperf.training.fuse` changes their classes; an export computes as Keras does, and is transformed as Keras's."""
+    keras.utils.set_random_seed(3)
+    net = randomised(build())
+    arrays = [np.random.default_rng(0).normal(size=(2, 9, 9, 3)).astype("float32")]
+    plain = Servable.from_net(net)
+    expected = plain.reference(arrays)
+    kinds = [op.type for op in plain.trace().graph.get_operations()]
+    fusion = fuse_layers(net, arrays[0], measure=False)
+    assert {one.form for one in fusion.swaps} >= {"FusedBatchNormalization", "SwappedConv2D"}
+    own = [type(layer) for layer in net._flatten_layers()]
+    servable = Servable.from_net(net)
+    for one, other in zip(servable.reference(arrays), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert [op.type for op in servable.trace().graph.get_operations()] == kinds
+    for combination in COMBINATIONS:
+        variant = servable.variant(transformations=combination)
+        check_close(variant.reference(arrays), expected)
+        check_close(run_traced(variant, arrays), expected)
+    assert variant.changes[FOLD] == f"{FOLDED[net.name]} batch normalizations folded"
+    assert [type(layer) for layer in net._flatten_layers()] == own
+
+
+def test_a_subclass_of_a_faster_form_is_left_alone():
+    class Mine(FusedBatchNormalization):
+        def call(self, inputs, training=None, mask=None):
+            return super().call(inputs, training=training, mask=mask) * 2
+
+    net = keras.Sequential([keras.Input((4, 4, 3)), conv(), Mine()])
+    x = np.ones((1, 4, 4, 3), "float32")
+    np.testing.assert_allclose(Servable.from_net(net).reference([x])[0], net(x), rtol=1e-5)
+    assert Servable.from_net(net).batch_norms().foldable == []

@@ -6,7 +6,8 @@ import pytest
 
 from tfperf.engines import Plan
 from tfperf.exports import Servable
-from tfperf.exports.keras_nets import own_constants
+from tfperf.exports.keras_nets import faster_layers, in_keras_form, own_constants, restoring
+from tfperf.training import FusedBatchNormalization
 from tfperf.trials import Origin, compare_engines
 
 
@@ -46,3 +47,29 @@ def test_engines_answer_as_the_net_with_its_constants(positions, tmp_path):
         servable, Origin(f"{file}:build"), plans, {2: inputs}, time_limit=1.0, cache=tmp_path / "cache"
     )
     assert [row.status for row in found.trials] == ["ran"] * 3
+
+
+def test_variables_are_restored_after_an_error_too():
+    net = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)])
+    before = [variable.numpy() for variable in net.variables]
+    assert len(before) == 5  # two weights, two statistics, a seed
+
+    def train():
+        net(np.random.default_rng(0).normal(size=(4, 3)).astype("float32"), training=True)
+        net.variables[0].assign(np.zeros(3))
+        assert all((net.variables[place].numpy() != before[place]).any() for place in (0, 2, 3, 4))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), restoring(net):
+        train()
+    for variable, value in zip(net.variables, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_classes_are_restored_after_an_error_too():
+    net = keras.Sequential([keras.Input((3,)), FusedBatchNormalization(), keras.layers.Dense(2)])
+    own = [type(layer) for layer in net.layers]
+    with pytest.raises(ZeroDivisionError, match=r"keras\.src.*BatchNormalization.*Dense"), in_keras_form(net):
+        raise ZeroDivisionError(*[type(layer) for layer in net.layers])
+    assert [type(layer) for layer in net.layers] == own
+    assert faster_layers(net) == [net.layers[0]]

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfperf.errors import EngineError, ExportError
+from tfperf.exports import export
 from tfperf.exports.keras_nets import computing_in, layers_to_switch
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature, TensorForm
@@ -155,6 +156,21 @@ def test_two_inputs_of_one_name_are_told_apart():
     from tfperf.exports.servable import _distinct
 
     assert _distinct(["a", "a", "b/c"]) == ["a_0", "a_1", "b_c"]
+
+
+def test_inputs_may_be_called_by_any_name(tmp_path):
+    """A keyword of Python and a number are names of Keras's, and none of arguments of a function."""
+    inputs = {name: keras.Input((3,), name=name) for name in ("in", "2nd", "self", "not.one")}
+    net = keras.Model(inputs, {"1": keras.layers.Add(name="1")(list(inputs.values()))}, name="odd")
+    servable = Servable.from_net(net)
+    assert [form.name for form in servable.signature.inputs] == ["x_2nd", "x_in", "not_one", "x_self"]
+    assert [form.name for form in servable.signature.outputs] == ["1"]
+    arrays = servable.signature.random_inputs(2)
+    expected = servable.reference(arrays)
+    np.testing.assert_allclose(expected[0], sum(arrays), rtol=1e-6)
+    saved = Servable.from_saved_model(export(net, tmp_path))
+    order = [servable.signature.inputs.index(form) for form in saved.signature.inputs]
+    np.testing.assert_allclose(saved.reference([arrays[index] for index in order])[0], expected[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])

@@ -261,3 +261,73 @@ def test_a_layer_of_the_users_own_stays():
     model = keras.Sequential([keras.Input((8, 8, 3)), Mine(4, 3)])
     assert fuse(model, measure=False).swaps == ()
     assert type(model.layers[0]) is Mine
+
+
+class Unsaved(keras.regularizers.Regularizer):
+    """A regularizer that Keras cannot make anew: it tells nothing of itself."""
+
+    def __call__(self, weights):
+        return tf.reduce_sum(weights) * 1e-3
+
+
+def mine(numbers):
+    """An activation that Keras does not know by its name."""
+    return numbers * 2
+
+
+OF_THE_USERS_OWN = {
+    "lambda": {"activation": lambda numbers: numbers * 2},
+    "activation": {"activation": mine},
+    "initializer": {"kernel_initializer": lambda shape, dtype=None: tf.ones(shape, dtype)},
+    "regularizer": {"kernel_regularizer": Unsaved()},
+}
+
+
+@pytest.mark.parametrize("what", OF_THE_USERS_OWN)
+def test_what_keras_cannot_make_anew_stays_and_the_rest_is_fused(what, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
+    ratio = Ratio(baseline="plain", candidate="fast", estimate=1.5, low=1.2, high=1.8, verdict=Verdict.FASTER)
+    times = LayerTimes(plain_seconds=3.0, fast_seconds=2.0, ratio=ratio)
+    monkeypatch.setattr(fusing, "compare", lambda *_, **__: pytest.fail("there is nothing to compare"))
+    layers = [
+        keras.layers.Conv2D(4, 3, name="own", **OF_THE_USERS_OWN[what]),
+        keras.layers.BatchNormalization(name="n"),
+    ]
+    model = keras.Sequential([keras.Input((8, 8, 3)), *layers])
+    before = model(IMAGES)
+    real = fusing._measured
+    monkeypatch.setattr(fusing, "_measured", lambda call, *rest: times if call.layer.name == "n" else real(call, *rest))
+    own, norm = fuse(model).swaps
+    assert (own.layer, own.kept, own.times, own.saves_seconds) == ("own", False, None, 0.0)
+    assert type(model.layers[0]) is keras.layers.Conv2D
+    assert own.why_not
+    assert own.why_not in str(own)
+    assert "\n" not in str(own)
+    assert norm.kept
+    assert form_name(type(model.layers[1])) == "FusedBatchNormalization"
+    np.testing.assert_allclose(model(IMAGES), before, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "calls"),
+    [
+        ({}, [1]),
+        ({"use_causal_mask": True}, []),
+        ({"return_attention_scores": True}, []),
+        ({"return_attention_scores": False, "training": True}, [1]),
+    ],
+)
+def test_only_calls_that_a_form_computes_otherwise_are_told(options, calls):
+    inputs = keras.Input((5, 6))
+    attention = keras.layers.MultiHeadAttention(2, 3)
+    model = keras.Model(inputs, attention(inputs, inputs, **options))
+    assert [one.calls for one in fuse(model, measure=False).swaps] == calls
+    assert (type(attention) is keras.layers.MultiHeadAttention) == (calls == [])
+
+
+def test_a_layer_that_is_also_called_with_an_option_is_measured_by_its_other_calls():
+    inputs = keras.Input((5, 6))
+    attention = keras.layers.MultiHeadAttention(2, 3)
+    model = keras.Model(inputs, attention(inputs, inputs) + attention(inputs, inputs, use_causal_mask=True))
+    (swap,) = fuse(model, measure=False).swaps
+    assert (swap.calls, swap.kept) == (1, True)

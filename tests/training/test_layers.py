@@ -107,6 +107,46 @@ def test_a_dense_layer_of_any_shape_is_keras_s(data, policy):
     check_equal(layer, FlattenedDense, random_inputs(shape, policy), policy)
 
 
+ACTIVATIONS = {
+    "softmax": (lambda: "softmax", keras.losses.categorical_crossentropy),
+    "sigmoid": (lambda: "sigmoid", keras.losses.binary_crossentropy),
+    "softmax over the length": (lambda: keras.layers.Softmax(axis=1), keras.losses.mean_squared_error),
+}
+
+
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_losses_find_the_logits_behind_a_dense_layer_of_a_sequence(name, traced):
+    """Where an output is nearly 0 or 1, Keras's losses take the logits: of clipped probabilities the gradient is 0."""
+    activation, loss = ACTIVATIONS[name]
+    keras.utils.set_random_seed(0)
+    inputs, targets = random_inputs([2, 3, 4], "float32") * 40, tf.one_hot([[0, 1, 2], [2, 1, 0]], 3)
+    layer, found = keras.layers.Dense(3, activation(), bias_initializer="normal"), []
+    layer.build(inputs.shape)
+
+    def step():
+        with tf.GradientTape() as tape:
+            outputs = layer(inputs)
+            total = tf.reduce_sum(loss(targets, outputs))
+        return outputs, total, tape.gradient(total, layer.kernel.value)
+
+    for kind in (keras.layers.Dense, FlattenedDense):
+        with_class(layer, kind)
+        found.append((tf.function(step) if traced else step)())
+    for plain, fused in zip(*found, strict=True):
+        np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-4)
+
+
+def test_a_dense_layer_of_a_sequence_is_one_product_with_its_bias_and_its_relu():
+    layer = FlattenedDense(3, "relu")
+    traced = tf.function(layer).get_concrete_function(tf.TensorSpec([None, 5, 4]))
+    kinds = [one.type for one in traced.graph.get_operations()]
+    (relu,) = (one for one in traced.graph.get_operations() if one.type == "Relu")
+    assert relu.inputs[0].op.type == "BiasAdd"
+    assert relu.inputs[0].op.inputs[0].op.type == "MatMul"
+    assert not {"BatchMatMulV2", "Einsum"} & set(kinds)
+
+
 @settings(EXAMPLES, max_examples=20)  # each compiles
 @given(data=st.data(), policy=POLICIES)
 def test_a_layer_normalization_of_any_shape_is_keras_s(data, policy):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfperf.training import fit, fuse
+from tfperf.training import TrainingPlan, fast_optimizer, fit, fuse, use_mixed_precision
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.normal(size=(22, 6))  # float64, which Keras trains in float32; 22 is no multiple of 4
@@ -64,6 +64,71 @@ def test_it_trains_as_keras_s(jit_compile, seconds_per_call, sample_weight):
     for one, other in zip(plain.get_weights(), ours.get_weights(), strict=True):
         np.testing.assert_allclose(other, one, atol=1e-5)
     assert int(ours.optimizer.iterations) == 18  # 6 batches an epoch, the last of 2 examples
+
+
+VALIDATION = {
+    "a list": list(TEST),
+    "weights": (*TEST, GENERATOR.uniform(0.5, 2, 9)),
+    "a data set": tf.data.Dataset.from_tensor_slices((TEST[0].astype("float32"), TEST[1])).batch(5),
+}
+
+
+@pytest.mark.parametrize("name", VALIDATION)
+def test_it_validates_as_keras_s(name):
+    options = {"batch_size": 4, "epochs": 2, "shuffle": False, "verbose": 0, "validation_data": VALIDATION[name]}
+    expected = made().fit(X, Y, **options).history
+    found = fit(made(), X, Y, **options).history
+    assert list(found) == list(expected)
+    for one, values in expected.items():
+        assert found[one] == pytest.approx(values, abs=1e-5), one
+
+
+def test_validation_data_of_four_parts_are_refused_before_anything_is_trained():
+    model = made()
+    with pytest.raises(ValueError, match="Data is expected to be in format"):
+        fit(model, X, Y, verbose=0, validation_data=(1, 2, 3, 4))
+    assert int(model.optimizer.iterations) == 0
+
+
+def test_a_metric_may_have_a_number_for_each_class():
+    def scored():
+        model = made()
+        model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True), metrics=[keras.metrics.F1Score()])
+        return model
+
+    classes = np.eye(3, dtype="float32")[Y]
+    options = {"batch_size": 4, "epochs": 2, "shuffle": False, "verbose": 0, "validation_data": (X, classes)}
+    expected = scored().fit(X, classes, **options).history
+    found = fit(scored(), X, classes, **options).history
+    assert np.shape(found["f1_score"]) == (2, 3)
+    for name, values in expected.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-5)
+
+
+def test_it_goes_on_where_a_backup_ends(tmp_path):
+    def backup():
+        return keras.callbacks.BackupAndRestore(str(tmp_path / "backup"), delete_checkpoint=False)
+
+    fit(made(), X, Y, epochs=2, verbose=0, callbacks=[backup()])
+    seen, model = Seen(), made()
+    fit(model, X, Y, epochs=5, verbose=0, callbacks=[backup(), seen])
+    assert [call[1] for call in seen.calls if call[0] == "epoch begins"] == [2, 3, 4]
+    assert int(model.optimizer.iterations) == 5
+
+
+def test_averages_of_weights_are_written_back_as_keras_s():
+    def averaged():
+        model = made()
+        model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.5), model.loss)
+        return model
+
+    plain, ours = averaged(), averaged()
+    for initial_epoch in (0, 2):  # the second trains no epoch
+        options = {"batch_size": 4, "epochs": 2, "initial_epoch": initial_epoch, "shuffle": False, "verbose": 0}
+        plain.fit(X, Y, **options)
+        fit(ours, X, Y, **options)
+        for one, other in zip(plain.get_weights(), ours.get_weights(), strict=True):
+            np.testing.assert_allclose(other, one, atol=1e-5)
 
 
 def test_callbacks_see_epochs_as_in_keras_and_batches_by_the_call():
@@ -151,6 +216,88 @@ def test_a_second_fit_traces_nothing_and_another_compile_all():
     fit(model, X, Y, verbose=0)
     assert len(traces) > first
     assert int(model.optimizer.iterations) == 1
+
+
+class Types(keras.layers.Layer):
+    """Notes the type of its inputs each time that it is traced."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.__dict__["seen"] = []  # past Keras, which tracks lists
+
+    def call(self, inputs):
+        self.__dict__["seen"].append(inputs.dtype.name)
+        return inputs
+
+
+def noted():
+    """A compiled model that was trained once, and the types that its layer has seen since."""
+    layer = Types()
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4), layer, keras.layers.Dense(3)])
+    model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    fit(model, X, Y, verbose=0)
+    layer.__dict__["seen"].clear()
+    return model, layer.__dict__["seen"]
+
+
+def test_half_precision_after_a_fit_takes_effect():
+    model, seen = noted()
+    use_mixed_precision(model)
+    fit(model, X, Y, verbose=0)
+    assert "bfloat16" in seen
+
+
+@pytest.mark.parametrize("change", ["optimizer", "metrics", "XLA", "plan"])
+def test_what_changes_after_a_fit_is_traced_anew(change):
+    model, seen = noted()
+    if change == "optimizer":
+        model.compile(keras.optimizers.SGD(0.1))  # the loss stays
+    elif change == "metrics":
+        model.compile(model.optimizer, metrics=["accuracy"])
+    elif change == "XLA":
+        model.jit_compile = True
+    else:
+        assert TrainingPlan().apply(model, X[:4]) is model
+    found = fit(model, X, Y, verbose=0)
+    assert seen
+    assert ("accuracy" in found.history) == (change == "metrics")
+    assert int(model.optimizer.iterations) == (1 if change == "optimizer" else 2)
+    seen.clear()
+    fit(model, X, Y, verbose=0)
+    assert not seen
+
+
+def test_another_optimizer_in_place_is_trained_with():
+    model, seen = noted()
+    model.optimizer = keras.optimizers.SGD(0.1)
+    fit(model, X, Y, verbose=0)
+    assert seen
+    assert int(model.optimizer.iterations) == 1
+
+
+@pytest.mark.parametrize("by_plan", [False, True])
+def test_a_fast_optimizer_after_a_fit_takes_effect(by_plan, monkeypatch):
+    model, updates, own = noted()[0], [], tf.raw_ops.ResourceApplyAdam
+
+    def update(**given):
+        updates.append(1)
+        return own(**given)
+
+    monkeypatch.setattr(tf.raw_ops, "ResourceApplyAdam", update)
+    if by_plan:
+        TrainingPlan(changes=("fast_optimizer",)).apply(model, X[:4])
+    else:
+        fast_optimizer(model.optimizer)
+    fit(model, X, Y, verbose=0)
+    assert len(updates) == len(model.trainable_variables)
+    assert int(model.optimizer.iterations) == 2
+
+
+def test_a_plan_says_that_an_optimizer_is_fast_already():
+    model = noted()[0]
+    fast_optimizer(model.optimizer)
+    with pytest.raises(ValueError, match=r"^fast optimizer: the optimizer is fast already$"):
+        TrainingPlan(changes=("fast_optimizer",)).apply(model, X[:4])
 
 
 def test_it_trains_what_was_fused_after_a_fit():

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfperf.training import fast_optimizer
+from tfperf.training.optimizers import is_fast, why_not_fast
 
 K = keras.optimizers
 
@@ -99,6 +100,23 @@ def test_each_variable_is_updated_by_one_operation():
     names = [one.type for one in graph.get_operations()]
     assert names.count("ResourceApplyAdam") == 2
     assert not {"Sqrt", "AssignSubVariableOp"} & set(names)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_weights_in_half_precision_are_updated_by_keras(dtype):
+    optimizer, weight = fast_optimizer("adam"), keras.Variable(np.ones([3, 2]), dtype=dtype)
+    optimizer.build([weight])
+    graph = tf.function(lambda: optimizer.apply([tf.ones([3, 2], dtype)], [weight])).get_concrete_function().graph
+    names = [one.type for one in graph.get_operations()]
+    assert ("ResourceApplyAdam" in names) == (dtype in ("float32", "float64"))
+
+
+@pytest.mark.parametrize("make", [K.Adam, lambda: K.LossScaleOptimizer(K.SGD(0.1))])
+def test_what_is_fast_is_known_and_not_refused(make):
+    optimizer = make()
+    assert (is_fast(optimizer), why_not_fast(optimizer)) == (False, None)
+    fast_optimizer(optimizer)
+    assert (is_fast(optimizer), why_not_fast(optimizer)) == (True, None)
 
 
 @pytest.mark.parametrize("name", ["AdamW", "Nesterov", "loss scale"])

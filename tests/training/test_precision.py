@@ -68,3 +68,20 @@ def test_other_policies_are_refused(policy):
 def test_a_model_that_is_not_built_is_refused():
     with pytest.raises(ValueError, match="expected a built model"):
         use_mixed_precision(keras.Sequential([keras.layers.Dense(3)]))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        lambda x: keras.layers.TimeDistributed(keras.layers.Dense(3))(x),
+        lambda x: keras.layers.MultiHeadAttention(2, 4)(x, x),
+        lambda x: keras.layers.Bidirectional(keras.layers.SimpleRNN(3))(x),
+    ],
+)
+def test_layers_within_what_gives_the_outputs_are_exact_too(last):
+    inputs = keras.Input((5, 8))
+    hidden = keras.layers.TimeDistributed(keras.layers.Dense(8, name="within"), name="hidden")(inputs)
+    net = use_mixed_precision(keras.Model(inputs, last(hidden)))
+    assert {one.compute_dtype for one in net.layers[1]._flatten_layers()} == {"bfloat16"}
+    assert {one.compute_dtype for one in net.layers[-1]._flatten_layers()} == {"float32"}
+    assert net(np.ones([2, 5, 8], "float32")).dtype == "float32"

@@ -21,11 +21,10 @@ def build(servable: Servable, plan: Plan) -> Runner:
     """Call the net as it is; in another precision than its own, its layers are switched around each call."""
     threads = use_threads(plan.threads)
     net, pack = net_of(servable, plan), servable.pack
-    single = len(servable.signature.outputs) == 1
 
     def run(*arrays: Any) -> Arrays:
         answer = net(*pack([tf.convert_to_tensor(array) for array in arrays]), training=False)
-        return tuple(np.asarray(tensor) for tensor in ([answer] if single else keras.tree.flatten(answer)))
+        return tuple(np.asarray(tensor) for tensor in keras.tree.flatten(answer))
 
     proof = {"precision": prove_policy(net, plan), "threads": threads}
     return Runner(plan, servable.signature, in_policy(servable, plan, run), proof=proof)

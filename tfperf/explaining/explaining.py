@@ -1,7 +1,8 @@
 """From a model to what it waits for: `tfperf.explain`."""
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -26,6 +27,7 @@ from tfperf.explaining.machine import ceilings_for, doubts_about, roofs_of, use_
 from tfperf.explaining.techniques import Elsewhere, suggestions, try_out
 from tfperf.explaining.training_step import explain_step
 from tfperf.explaining.verdicts import call_words, intervene, judged, verdicts
+from tfperf.exports.keras_nets import computing_in, faster_layers, in_keras_form, layers_to_switch, restoring
 from tfperf.exports.opening import open_model
 from tfperf.exports.servable import Servable
 from tfperf.hardware.ceilings import Ceilings
@@ -35,7 +37,7 @@ from tfperf.hardware.counting.work import Work
 from tfperf.hardware.kernels.prediction import KernelPredictor
 from tfperf.hardware.kernels.times import KernelTimes
 from tfperf.hardware.kernels.traced import Traced
-from tfperf.measure import Environment, Progress
+from tfperf.measure import Doubt, Environment, Progress
 from tfperf.training.examples import load_examples
 
 __all__ = ["explain"]
@@ -86,7 +88,7 @@ class ModelFunctions(NamedTuple):
 
     Attributes:
         function: what is explained: the forward pass, or forward and backward.
-        eager: the same, called eagerly; None: it cannot be.
+        eager: the same, called eagerly while the net is held; None: it cannot be.
         layers: their names; of nets within the net, theirs.
     """
 
@@ -120,7 +122,8 @@ def explain(
     Args:
         model: a `keras.Model`, or what the command line takes.
         batch: sizes, each looked at by itself.
-        training: look at forward and backward, in place of forward alone, and take a step of `fit` apart.
+        training: look at forward and backward, in place of forward alone, and take a step of `fit` apart. This is in
+            the types of the net; forward alone is in float32, as exports compute. The net stays as it is.
         data: what is trained on, one of `tfperf.training.examples.DATA_FORMS`; None: random inputs in memory.
         try_techniques: measure the techniques that it suggests, too.
         threads: of TensorFlow; None: all cores. A process chooses them once, before TensorFlow runs anything.
@@ -156,14 +159,18 @@ def explain(
     graph = tf.function(functions.function)
     results: list[Explained] = []
     budgets: list[Budget] = []
+    exported = _exported_doubts(functions)
     try:
-        for size in batches:
-            budgets.append(Budget(limit / len(batches)))
-            results.append(
-                _explained(functions, graph, size, prediction, try_techniques, time_limit, tell, budgets[-1], examples)
-            )
-            if budgets[-1].interrupted:
-                break
+        with _held(functions):
+            for size in batches:
+                budgets.append(Budget(limit / len(batches)))
+                results.append(
+                    _explained(
+                        functions, graph, size, prediction, try_techniques, time_limit, tell, budgets[-1], examples
+                    )
+                )
+                if budgets[-1].interrupted:
+                    break
     except KeyboardInterrupt:
         if not results:  # nothing is known yet
             raise
@@ -182,7 +189,7 @@ def explain(
         roofs=roofs_of(known, used),
         batches=tuple(results),
         traces=graph.experimental_get_tracing_count(),
-        doubts=(*doubts, *doubts_about(known, times, results)),
+        doubts=(*doubts, *exported, *doubts_about(known, times, results)),
     )
 
 
@@ -198,8 +205,40 @@ def _functions_of(servable: Servable, training: bool) -> ModelFunctions:
         return ModelFunctions(servable, function, function, True, _layer_names(net))
     if net is None:
         return ModelFunctions(servable, forward_pass(servable), None, False, ())
-    eager = lambda *tensors: net(*pack(tensors), training=False)  # noqa: E731
+    eager = lambda *tensors: net(*pack(tensors), training=False)  # noqa: E731  # in float32 while it is held
     return ModelFunctions(servable, forward_pass(servable), eager, False, _layer_names(net))
+
+
+@contextlib.contextmanager
+def _held(functions: ModelFunctions) -> Iterator[None]:
+    """Have all ways of calling a net compute the same meanwhile, and leave it as it was.
+
+    Forward alone it computes as an export does, when it is called eagerly too. To train it stays as it is, and in the
+    end it gets its variables back.
+    """
+    net = functions.servable.net
+    with contextlib.ExitStack() as stack:
+        if net is not None and functions.training:
+            stack.enter_context(restoring(net))
+        elif net is not None:
+            stack.enter_context(computing_in(net, "float32"))
+            stack.enter_context(in_keras_form(net))
+        yield
+
+
+def _exported_doubts(functions: ModelFunctions) -> list[Doubt]:
+    """What is measured otherwise than the net itself computes."""
+    net = functions.servable.net
+    if net is None or functions.training:
+        return []
+    policies = sorted({layer.dtype_policy.name for layer in layers_to_switch(net, "float32")})
+    words = {}
+    if policies:
+        words["float32"] = f"measured in float32, as an export computes, and not in its own {', '.join(policies)}"
+    if faster := len(faster_layers(net)):
+        words["Keras's form"] = f"measured with {faster} fused layers in Keras's form, as an export computes"
+    advice = "with training it is measured as it is"
+    return [Doubt(name=name, words=one, advice=advice) for name, one in words.items()]
 
 
 def _layer_names(net: Any) -> tuple[str, ...]:

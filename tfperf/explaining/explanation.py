@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 FORMAT: Literal["tfperf explanation"] = "tfperf explanation"
-VERSION: Literal[5] = 5
-"""It rises with every change of the fields. 5: the parts of a training step."""
+VERSION: Literal[6] = 6
+"""It rises with every change of the fields. 6: whether the optimizer of a training step can be made faster."""
 
 BIG = 0.05
 """Share of the kernels' time from which a layer is big."""
@@ -44,7 +44,7 @@ class LayerTime(Value):
     flops: Count
     bytes: Count = Field(description="read and written, as by the kernels that ran")
     kernels: Count = Field(description="that compute or move something")
-    seconds: Seconds = Field(ge=0, description="measured inside of kernels: the sum of their medians")
+    seconds: Seconds = Field(ge=0, description="measured inside of kernels: the sum of their shortest runs")
     predicted: Seconds = Field(ge=0, description="what its kernels take by themselves")
     at_best: Seconds = Field(ge=0, description="at the machine's peak or bandwidth, whichever takes longer")
     compute: Seconds = Field(ge=0, description="of the measured: kernels whose arithmetic takes longer than traffic")
@@ -68,7 +68,7 @@ class LayerTime(Value):
 
 
 class CallTime(Value):
-    """One way to call the model: how long a call takes, and on what."""
+    """One way to call the model: how long a call takes, and on what. Forward alone is in float32."""
 
     way: Name = Field(description="eager or graph")
     seconds: Seconds = Field(gt=0, description="the median of a call")
@@ -149,6 +149,7 @@ class TrainingStep(Value):
 
     seconds: Seconds = Field(gt=0, description="of a step, by the median")
     parts: tuple[StepPart, ...] = Field(min_length=1)
+    may_be_fast: bool = Field(description="whether `fast_optimizer` takes its optimizer, and has not done so yet")
 
     def share(self, part: StepPart) -> float:
         """The share of the step that a part takes."""
@@ -201,7 +202,7 @@ class Explanation(Value):
     """What a model waits for, with its numbers. Immutable."""
 
     format: Literal["tfperf explanation"] = FORMAT
-    version: Literal[5] = VERSION
+    version: Literal[6] = VERSION
     model: Name
     opened_as: Text
     training: bool = Field(description="forward and backward, in place of forward alone")

@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.explaining.explanation import StepPart, TrainingStep
+from tfperf.exports.keras_nets import restoring
 from tfperf.exports.servable import Servable
 from tfperf.measure import Progress, compare
 from tfperf.measure.words import format_seconds
 from tfperf.training.examples import is_arrays
+from tfperf.training.optimizers import fast_optimizer, is_fast, why_not_fast
 
 __all__ = ["explain_step", "step_words"]
 
@@ -72,16 +74,17 @@ def explain_step(
         raise HardwareError(f"expected a Keras model with weights to train; '{servable.name}' is none")
     steps = _Steps(net, servable)
     ready = tuple(tf.constant(array) for array in servable.signature.random_inputs(batch))
-    count = _steps_of_fit(lambda: steps.train(*ready))
-    works = {
-        "forward": _repeated(steps.forward, ready, count),
-        "backward, activations": _repeated(steps.activations, ready, count),
-        "backward, weights": _repeated(steps.gradients, ready, count),
-        "optimizer": _repeated(steps.train, ready, count),
-        "Python": _fit(steps, tf.data.Dataset.from_tensors(ready).repeat(count)),
-        "input": _fit(steps, _batches_of(data, servable, batch).repeat().take(count)),
-    }
-    found = compare(works, time_limit=time_limit, min_rounds=ROUNDS, seed=0, on_progress=on_progress)
+    with restoring(net):
+        count = _steps_of_fit(lambda: steps.train(*ready))
+        works = {
+            "forward": _repeated(steps.forward, ready, count),
+            "backward, activations": _repeated(steps.activations, ready, count),
+            "backward, weights": _repeated(steps.gradients, ready, count),
+            "optimizer": _repeated(steps.train, ready, count),
+            "Python": _fit(steps, tf.data.Dataset.from_tensors(ready).repeat(count)),
+            "input": _fit(steps, _batches_of(data, servable, batch).repeat().take(count)),
+        }
+        found = compare(works, time_limit=time_limit, min_rounds=ROUNDS, seed=0, on_progress=on_progress)
     parts, before, width_before = [], 0.0, 0.0
     for name in works:
         seconds, low, high = (value / count for value in found[name].interval)
@@ -90,7 +93,8 @@ def explain_step(
             StepPart(name=name, seconds=max(0.0, seconds - before), half_width=math.hypot(width, width_before))
         )
         before, width_before = max(before, seconds), width
-    return TrainingStep(seconds=before, parts=tuple(parts))
+    may_be_fast = why_not_fast(steps.optimizer) is None and not is_fast(steps.optimizer)
+    return TrainingStep(seconds=before, parts=tuple(parts), may_be_fast=may_be_fast)
 
 
 def step_words(step: TrainingStep) -> list[str]:
@@ -100,7 +104,8 @@ def step_words(step: TrainingStep) -> list[str]:
     lines = [f"a step of fit takes {format_seconds(step.seconds)} and waits for: {shares}"]
     told: set[str] = set()
     for part in longest:
-        if step.share(part) >= LARGE and part.seconds > part.half_width and ADVICE[part.name] not in told:
+        helps = part.name != "optimizer" or step.may_be_fast
+        if helps and step.share(part) >= LARGE and part.seconds > part.half_width and ADVICE[part.name] not in told:
             lines.append(f"{part.name}: {ADVICE[part.name]}")
             told.add(ADVICE[part.name])
     return lines
@@ -112,10 +117,7 @@ class _Steps:
     def __init__(self, net: keras.Model, servable: Servable) -> None:
         self.net, self._pack = net, servable.pack
         kept = getattr(net, "optimizer", None)
-        self.optimizer = (
-            keras.optimizers.deserialize(keras.optimizers.serialize(kept)) if kept else keras.optimizers.Adam()
-        )
-        self.optimizer.learning_rate = 0.0  # the weights stay where they are
+        self.optimizer = _at_rest(kept if kept is not None else keras.optimizers.Adam())
         self.optimizer.build(net.trainable_variables)
         self.forward = tf.function(self._loss)
         self.activations = tf.function(lambda *tensors: self._gradients(tensors, net.trainable_variables[:1]))
@@ -138,6 +140,21 @@ class _Steps:
         with tf.GradientTape() as tape:
             loss = self._loss(*tensors)
         return [loss, *tape.gradient(loss, values, unconnected_gradients=tf.UnconnectedGradients.ZERO)]
+
+
+def _at_rest(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """A new optimizer that does what another does, as fast, at the rate 0: the weights stay where they are.
+
+    One of Keras that is distributed becomes a plain one: no other rank is asked to take part.
+    """
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        growth = {"initial_scale": optimizer.initial_scale, "dynamic_growth_steps": optimizer.dynamic_growth_steps}
+        return keras.optimizers.LossScaleOptimizer(_at_rest(optimizer.inner_optimizer), **growth)
+    saved = keras.optimizers.serialize(optimizer)
+    is_keras = saved["module"] == "keras.optimizers"  # fast and distributed ones too: that is how they are saved
+    kind = getattr(keras.optimizers, saved["class_name"]) if is_keras else type(optimizer)
+    made = kind.from_config(optimizer.get_config() | {"learning_rate": 0.0})
+    return fast_optimizer(made) if is_fast(optimizer) else made
 
 
 class _Fitted(keras.Model):  # type: ignore[misc]

@@ -12,16 +12,23 @@ import numpy as np
 import tensorflow as tf
 
 __all__ = [
+    "PLAIN_CLASS",
     "FirstCalls",
     "arguments_from",
     "computing_in",
+    "faster_layers",
+    "in_keras_form",
     "layers_to_switch",
     "own_constants",
     "recording_first_calls",
+    "restoring",
     "specs_of_call",
 ]
 
 FLOATING = ("float32", "bfloat16", "float16")
+
+PLAIN_CLASS = "_tfperf_plain"
+"""Where a class of `tfperf.training` says as which class of Keras it computes and is saved."""
 
 FirstCalls = WeakKeyDictionary[keras.Model, list[Any]]
 """Net -> what `specs_of_call` tells of its first call."""
@@ -140,3 +147,32 @@ def computing_in(net: keras.Model, precision: str) -> Iterator[None]:
     finally:
         for layer, own in switched:
             layer.dtype_policy = own
+
+
+def faster_layers(net: keras.Model) -> list[Any]:
+    """The layers of the classes of `tfperf.training`, which compute otherwise than Keras's. Subclasses do not count."""
+    return [layer for layer in net._flatten_layers() if PLAIN_CLASS in vars(type(layer))]
+
+
+@contextlib.contextmanager
+def in_keras_form(net: keras.Model) -> Iterator[None]:
+    """Have the layers of `tfperf.training` be of the classes of Keras that they are saved as, meanwhile."""
+    swapped = [(layer, type(layer)) for layer in faster_layers(net)]
+    try:
+        for layer, own in swapped:
+            object.__setattr__(layer, "__class__", vars(own)[PLAIN_CLASS])
+        yield
+    finally:
+        for layer, own in swapped:
+            object.__setattr__(layer, "__class__", own)
+
+
+@contextlib.contextmanager
+def restoring(net: keras.Model) -> Iterator[None]:
+    """Give all variables of a net the values back that they have now: weights, moving statistics, seeds."""
+    values = [(variable, variable.numpy()) for variable in net.variables]
+    try:
+        yield
+    finally:
+        for variable, value in values:
+            variable.assign(value)

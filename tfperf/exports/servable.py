@@ -1,5 +1,6 @@
 """A net, or a SavedModel, as one function from named tensors to named tensors: what exports and engines begin with."""
 
+import keyword
 import re
 import sys
 from collections import Counter
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from tfperf.errors import EngineError, ExportError, shortened
 from tfperf.exports.batch_norm import BatchNorms, Calls, calling, find_batch_norms, fold, fuse
 from tfperf.exports.graphs import with_constants
-from tfperf.exports.keras_nets import arguments_from, computing_in, specs_of_call
+from tfperf.exports.keras_nets import arguments_from, computing_in, in_keras_form, specs_of_call
 from tfperf.exports.signature import SIGNATURE_NAME, Signature, TensorForm, flat_arrays
 
 __all__ = ["Servable", "file_name"]
@@ -39,7 +40,8 @@ class Servable:
         net: the Keras model; None: it came from a SavedModel, or more than a net is in it.
         pack: from tensors, in the order of the signature, to the positional arguments that the net's call takes.
         call: from tensors, by keyword, to a dictionary of tensors. Called eagerly it runs eagerly (a SavedModel: its
-            graph); in a tf.function it is traced. In float32, whatever the policy of the net.
+            graph); in a tf.function it is traced. In float32 and by the layers of Keras, whatever its net's policy is,
+            and even where `tfperf.training` has given its layers a faster form.
         changes: transformation -> what it did to make this, in words; see `variant`.
     """
 
@@ -89,7 +91,7 @@ class Servable:
             raise ExportError(f"expected Keras on TensorFlow, it is on {keras.backend.backend()}; set KERAS_BACKEND")
         places = _places(net, example, called_with)
         leaves = flat_arrays(places, _input_names(places))
-        names = _distinct([leaf_name for leaf_name, _ in leaves])
+        names = _distinct([_as_argument(leaf_name) for leaf_name, _ in leaves])
         inputs = tuple(
             TensorForm(name=one, shape=(None, *map(_size, leaf.shape[1:])), dtype=tf.as_dtype(leaf.dtype).name)
             for one, (_, leaf) in zip(names, leaves, strict=True)
@@ -207,7 +209,8 @@ class Servable:
             raise ExportError(f"expected a Keras net, for its batch normalizations; '{self.name}' is a graph")
         call = _call_of(self.net, self.signature.inputs, self.pack, precision)
         specs = {form.name: _spec(form, None) for form in self.signature.inputs}
-        return find_batch_norms(self.net, lambda: tf.function(call).get_concrete_function(**specs))
+        with in_keras_form(self.net):
+            return find_batch_norms(self.net, lambda: tf.function(call).get_concrete_function(**specs))
 
     def with_softmax(self) -> "Servable":
         """This, with each output as probabilities over its last axis.
@@ -294,8 +297,9 @@ class Servable:
         if "fold_batch_norm" in transformations:
             if not found.foldable:
                 raise EngineError(f"net '{self.name}' has no batch normalization that can be folded")
-            for layer, norm in found.foldable:
-                calls |= fold(layer, norm)
+            with in_keras_form(self.net):  # the calls that the layers have now are part of the folded ones
+                for layer, norm in found.foldable:
+                    calls |= fold(layer, norm)
             changes["fold_batch_norm"] = f"{len(found.foldable)} of {found.total} batch normalizations folded"
         if "fuse_batch_norm" in transformations:
             left = [norm for norm in found.fusable if norm not in calls]
@@ -336,7 +340,7 @@ def _call_of(
     """The net as a function of named tensors, with layers that do something else than their own calls."""
 
     def call(**tensors: Any) -> dict[str, tf.Tensor]:
-        with computing_in(net, precision), calling(calls or {}):
+        with computing_in(net, precision), in_keras_form(net), calling(calls or {}):
             answer = net(*pack([tensors[form.name] for form in inputs]), training=False)
         found = flat_arrays(answer, _output_names(net, answer))
         named = zip(_distinct([key for key, _ in found]), found, strict=True)
@@ -380,6 +384,11 @@ def _outputs(traced: Any) -> tuple[TensorForm, ...]:
         TensorForm(name=key, shape=tuple(spec.shape), dtype=spec.dtype.name)
         for key, spec in traced.structured_outputs.items()
     )
+
+
+def _as_argument(name: str) -> str:
+    """The name of an input as one that a Python function's argument can have, as those of tf.function must."""
+    return f"x_{name}" if name[:1].isdigit() or keyword.iskeyword(name) or name == "self" else name
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -43,10 +43,10 @@ def export(
 ) -> Path:
     """Write `folder/NAME/VERSION/`, a SavedModel in TensorFlow Serving's layout.
 
-    It has the one signature "serving_default" with named inputs and outputs and a batch of any size, computes in
-    float32 whatever the policy of the net, and carries, under `assets.extra/`: warm-up requests for TensorFlow
-    Serving, reference inputs and outputs, and a manifest by which `verify` knows that it is whole. It appears whole
-    or not at all, and replaces nothing.
+    It has the one signature "serving_default" with named inputs and outputs and a batch of any size. It computes in
+    float32 by the layers of Keras, whatever the policy of the net and the form that `tfperf.training` has given its
+    layers. It carries, under `assets.extra/`: warm-up requests for TensorFlow Serving, reference inputs and outputs,
+    and a manifest by which `verify` knows that it is whole. It appears whole or not at all, and replaces nothing.
 
     Args:
         net: a Keras model.

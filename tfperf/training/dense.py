@@ -9,10 +9,22 @@ from tfperf.training.saved_form import saved_as
 
 __all__ = ["FlattenedDense"]
 
+OF_NUMBERS = (
+    keras.activations.relu,
+    keras.activations.relu6,
+    keras.activations.leaky_relu,
+    keras.activations.elu,
+    keras.activations.gelu,
+    keras.activations.silu,
+    keras.activations.tanh,
+)
+"""Activations that take each number by itself, whatever its axes: TensorFlow fuses them with the product and the bias.
+A sigmoid is none, as Keras's losses look for the logits behind it, in the shape that the outputs have."""
+
 
 @saved_as(keras.layers.Dense)
 class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
-    """Keras's `Dense`, which has all axes but the last in one while it computes.
+    """Keras's `Dense`, which has all axes but the last in one while it multiplies.
 
     For a sequence Keras takes a product for each example, or moves axes about; TensorFlow fuses neither with the bias.
     One product of two matrices it does. Arguments, weights, gradients and the saved form are Keras's. Quantized layers
@@ -37,5 +49,10 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
         plain = getattr(self, "quantization_mode", None) or getattr(self, "lora_enabled", False)
         if plain or not tf.is_tensor(inputs) or not self.suits(tuple(inputs.shape)):
             return super().call(inputs, training=training)
-        rows = super().call(tf.reshape(inputs, [-1, inputs.shape[-1]]), training=training)
-        return tf.reshape(rows, [-1, *inputs.shape[1:-1], self.units])
+        rows = keras.ops.matmul(tf.reshape(inputs, [-1, inputs.shape[-1]]), self.kernel)
+        if self.bias is not None:
+            rows = keras.ops.add(rows, self.bias)
+        if in_rows := self.activation in OF_NUMBERS:
+            rows = self.activation(rows)
+        outputs = tf.reshape(rows, [-1, *inputs.shape[1:-1], self.units])
+        return outputs if in_rows or self.activation is None else self.activation(outputs)

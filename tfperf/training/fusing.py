@@ -1,14 +1,18 @@
 """`fuse`: the layers of a model that have a faster form on this machine get it."""
 
+import contextlib
 import hashlib
+import inspect
 import json
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import keras
 import tensorflow as tf
 from pydantic import Field
 
+from tfperf.errors import shortened
 from tfperf.hardware.machine import machine_cache
 from tfperf.measure import compare
 from tfperf.measure.comparison import FEWEST_ROUNDS, Ratio, Verdict
@@ -75,11 +79,13 @@ class Swap(NamedTuple):
     """How often the model calls the layer."""
     times: LayerTimes | None
     """None: it was not measured."""
+    why_not: str = ""
+    """Why it could not be measured, and stays as it is; empty: it could, or was not to be."""
 
     @property
     def kept(self) -> bool:
         """Whether the layer has the faster form now."""
-        return self.times is None or self.times.pays
+        return not self.why_not and (self.times is None or self.times.pays)
 
     @property
     def saves_seconds(self) -> float:
@@ -91,7 +97,7 @@ class Swap(NamedTuple):
     def __str__(self) -> str:
         what = f"{self.layer} {self.shape}: {self.form if self.kept else 'stays as it is'}"
         if self.times is None:
-            return what
+            return f"{what}, as it cannot be measured: {self.why_not}" if self.why_not else what
         seconds = f"{format_seconds(self.times.plain_seconds)} -> {format_seconds(self.times.fast_seconds)}"
         return f"{what}, {seconds}, {format_ratio(self.times.ratio.interval)}"
 
@@ -149,7 +155,8 @@ def fuse(
     Each layer that has a faster form, see `tfperf.training`, is measured in both, alone, forward and backward, with the
     shapes and the type that it has in this model, and takes the faster one where that is faster beyond doubt. What was
     measured is kept for the next time. Weights, outputs, gradients and the saved form stay Keras's; a model that was
-    compiled stays so. Shared layers are measured by their first call.
+    compiled stays so. Shared layers are measured by their first call. A layer that Keras cannot make anew from its
+    settings stays as it is, as one whose activation is a lambda.
 
     Args:
         model: functional, sequential or subclassed, built, under any dtype policy.
@@ -171,12 +178,16 @@ def fuse(
     for layer, seen in calls.items():
         form = FORMS[type(layer)]
         on_progress(f"{layer.name}: {form_name(form)} {seen[0].shape}")
-        times = _times(seen[0], form, time_limit, measured) if measure else None
-        swaps.append(Swap(layer.name, form_name(form), seen[0].shape, len(seen), times))
+        times, why_not = None, ""
+        try:
+            times = _times(seen[0], form, time_limit, measured) if measure else None
+        except _NoCopyError as error:
+            why_not = str(error)
+        swaps.append(Swap(layer.name, form_name(form), seen[0].shape, len(seen), times, why_not))
     for layer, swap in zip(calls, swaps, strict=True):
         if swap.kept:
             with_class(layer, FORMS[type(layer)])
-    _forget_traces(model)
+    looping.forget(model)
     return Fusion(model, tuple(swaps))
 
 
@@ -185,7 +196,7 @@ def unfuse(model: keras.Model) -> None:
     for layer in model._flatten_layers():
         if type(layer) in FORMS.values():
             with_class(layer, plain_class(layer))
-    _forget_traces(model)
+    looping.forget(model)
 
 
 def _specs_of(model: keras.Model, inputs: Any, batch_size: int) -> Any:
@@ -207,7 +218,10 @@ def _specs_of(model: keras.Model, inputs: Any, batch_size: int) -> Any:
 
 
 def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
-    """The calls of layers that have a faster form, seen while the model is traced as training does."""
+    """The calls of layers that have a faster form, seen while the model is traced as training does.
+
+    Left out are calls with an option, as a causal mask: no form computes these otherwise than Keras.
+    """
     calls: dict[Any, list[_Call]] = {}
     watched = [layer for layer in model._flatten_layers() if type(layer) in FORMS and "call" not in vars(layer)]
 
@@ -215,9 +229,12 @@ def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
         own = layer.call
 
         def call(*args: Any, **others: Any) -> Any:
-            given = [one for one in (*args, *others.values()) if tf.is_tensor(one)]
-            if given and all(one is given[0] for one in given):
-                shape, dtype, training = tuple(given[0].shape), given[0].dtype.name, bool(others.get("training"))
+            named = inspect.signature(own).bind(*args, **others).arguments
+            given = [one for one in named.values() if tf.is_tensor(one)]
+            options = [value for name, value in named.items() if name != "training" and not tf.is_tensor(value)]
+            asked = any(value is not None and value is not False for value in options)
+            if given and not asked and all(one is given[0] for one in given):
+                shape, dtype, training = tuple(given[0].shape), given[0].dtype.name, bool(named.get("training"))
                 calls.setdefault(layer, []).append(_Call(layer, shape, dtype, training, len(given)))
             return own(*args, **others)
 
@@ -256,7 +273,7 @@ def _times(call: _Call, form: type, time_limit: float, measured: dict[str, Layer
     Args:
         measured: what was measured for other layers of the model, by name; a layer like one of them has its times.
     """
-    config = {name: value for name, value in call.layer.get_config().items() if name != "name"}
+    config = {name: value for name, value in _config_of(call.layer).items() if name != "name"}
     threads = tf.config.threading.get_intra_op_parallelism_threads()
     question = [form_name(form), config, call.shapes, call.dtype, call.training, call.layer.trainable, threads]
     told = json.dumps(question, sort_keys=True, default=repr)
@@ -269,13 +286,49 @@ def _times(call: _Call, form: type, time_limit: float, measured: dict[str, Layer
     return measured[name]
 
 
+class _NoCopyError(Exception):
+    """Keras cannot make a layer anew from its settings; says why."""
+
+
+def _config_of(layer: Any) -> dict[str, Any]:
+    """The settings of a layer.
+
+    Raises:
+        _NoCopyError: something of the user's is among them that tells nothing of itself.
+    """
+    with _telling_why():
+        return dict(layer.get_config())
+
+
+def _copy_of(call: _Call) -> Any:
+    """A layer with the same settings as the one that is called, built for the same inputs.
+
+    Raises:
+        _NoCopyError: something of the user's is among the settings that Keras does not know by its name.
+    """
+    with _telling_why():
+        layer = type(call.layer).from_config(call.layer.get_config())
+        layer.build(*call.shapes)
+        return layer
+
+
+@contextlib.contextmanager
+def _telling_why() -> Iterator[None]:
+    """Turn whatever an activation, initializer, regularizer or constraint of the user's raises into a line."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what Keras says of lambdas is for those who save
+            yield
+    except Exception as error:
+        raise _NoCopyError(shortened(error, keep_end=True)) from error
+
+
 def _measured(call: _Call, form: type, time_limit: float) -> LayerTimes:
     plain = type(call.layer)
     given = tf.cast(tf.random.stateless_normal(call.shape, [0, 1]), call.dtype)
     steps = {}
     for name, kind in (("plain", plain), ("fast", form)):
-        layer = plain.from_config(call.layer.get_config())
-        layer.build(*call.shapes)
+        layer = _copy_of(call)
         with_class(layer, kind)
         steps[name] = _training_step(layer, given, call)
     comparison = compare(steps, margin=MARGIN, time_limit=time_limit, rest_after=FEWEST_ROUNDS, seed=0)
@@ -301,11 +354,3 @@ def _training_step(layer: Any, given: Any, call: _Call) -> Callable[[], Any]:
         return [outputs, *tape.gradient(outputs, sources, upstream)]
 
     return lambda: step(given, upstream)
-
-
-def _forget_traces(model: keras.Model) -> None:
-    """Have `fit`, `evaluate` and `predict` trace the model anew."""
-    looping.forget(model)
-    for name in ("train_function", "test_function", "predict_function"):
-        if getattr(model, name, None) is not None:
-            setattr(model, name, None)

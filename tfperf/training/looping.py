@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfperf.training.optimizers import innermost
 from tfperf.training.plan import SECONDS_PER_CALL
 
 __all__ = ["fit", "forget"]
@@ -69,10 +70,11 @@ def fit(
     seen = keras.callbacks.CallbackList(list(callbacks), add_history=True, model=model, **shown)
     loop, chunk = _loop_of(model, jit_compile), _Chunk(seconds_per_call)
     smaller = jit_compile and count % batch_size  # examples of a last batch that needs a loop of its own
+    validation = None if validation_data is None else _by_name(validation_data)
     model.stop_training = False
     seen.on_train_begin()
     logs: Mapping[str, Any] | None = None
-    for epoch in range(initial_epoch, epochs):
+    for epoch in range(model._initial_epoch or initial_epoch, epochs):  # BackupAndRestore sets it
         model.reset_metrics()
         seen.on_epoch_begin(epoch)
         order = tf.range(count, dtype=tf.int64)
@@ -82,29 +84,33 @@ def fit(
             end = min(steps, begin + chunk.length)
             if smaller and begin < steps - 1:
                 end = min(steps - 1, end)
-            size = smaller if smaller and begin == steps - 1 else batch_size
+            by_itself = smaller and begin == steps - 1
+            size = smaller if by_itself else batch_size
             bounds = [tf.constant(one, tf.int64) for one in (begin * batch_size, min(count, end * batch_size))]
             seen.on_train_batch_begin(begin)
-            with chunk.timed(end - begin):
+            with contextlib.nullcontext() if by_itself else chunk.timed(end - begin):  # the first of these compiles
                 batch_logs = loop(data, order, *bounds, size if jit_compile else tf.constant(size, tf.int64))
             seen.on_train_batch_end(end - 1, batch_logs)
             begin = end
-        logs = {name: float(value) for name, value in model.get_metrics_result().items()}
-        if validation_data is not None:
-            found = model.evaluate(*validation_data, batch_size=batch_size, verbose=0, callbacks=seen, return_dict=True)
+        logs = dict(model.get_metrics_result())
+        if validation is not None:
+            found = model.evaluate(**validation, batch_size=batch_size, verbose=0, callbacks=seen, return_dict=True)
             logs |= {f"val_{name}": value for name, value in found.items()}
         seen.on_epoch_end(epoch, logs)
         if model.stop_training:
             break
-    if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > initial_epoch:
+    if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > 0:
         model.optimizer.finalize_variable_values(model.trainable_weights)
     seen.on_train_end(logs)
     return model.history
 
 
 def forget(model: keras.Model) -> None:
-    """Have `fit` trace a model anew: its layers are others now."""
+    """Have a model in which something has changed trace anew what trains, evaluates and predicts, Keras's and `fit`."""
     vars(model).pop(LOOP, None)
+    for name in ("train_function", "test_function", "predict_function"):
+        if getattr(model, name, None) is not None:
+            setattr(model, name, None)
 
 
 class _Chunk:
@@ -130,7 +136,7 @@ class _Chunk:
 
 def _loop_of(model: keras.Model, jit_compile: bool) -> Any:
     """The loop over the examples from one place of the order to another, by so many."""
-    compiled = (model._compile_loss, jit_compile)
+    compiled = _traced_with(model, jit_compile)
     known, loop = vars(model).get(LOOP, (None, None))
     if known != compiled:
         alone = model.jit_compile and not jit_compile
@@ -148,6 +154,13 @@ def _loop_of(model: keras.Model, jit_compile: bool) -> Any:
 
         vars(model)[LOOP] = compiled, loop
     return loop
+
+
+def _traced_with(model: keras.Model, jit_compile: bool) -> tuple[Any, ...]:
+    """What a loop is traced with, and must be traced anew for where it is another."""
+    optimizer = innermost(model.optimizer)
+    compiled = (model._compile_loss, model._compile_metrics, model._loss_tracker)  # `compile` makes the last anew
+    return (*compiled, model.optimizer, optimizer, type(optimizer), bool(model.jit_compile), jit_compile)
 
 
 def _check(model: keras.Model) -> None:
@@ -170,6 +183,11 @@ def _in_memory(data: Any) -> Any:
         return tf.cast(made, keras.config.floatx()) if made.dtype.is_floating else made
 
     return keras.tree.map_structure(tensor, data)
+
+
+def _by_name(data: Any) -> dict[str, Any]:
+    """The arguments of `evaluate` that `validation_data` means: (x, y), (x, y, sample weights) or a data set."""
+    return dict(zip(("x", "y", "sample_weight"), keras.utils.unpack_x_y_sample_weight(data), strict=True))
 
 
 def _count(data: Any) -> int:

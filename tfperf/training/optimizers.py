@@ -6,9 +6,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfperf.exports.keras_nets import PLAIN_CLASS
 from tfperf.training.saved_form import with_class
 
-__all__ = ["fast_optimizer", "why_not_fast"]
+__all__ = ["fast_optimizer", "innermost", "is_fast", "why_not_fast"]
+
+EXACT_TYPES = (tf.float32, tf.float64)
+"""Types of weights that one operation updates. In bfloat16 it would round the decay 0.999 of Adam to 1."""
 
 
 def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimizers.Optimizer:
@@ -16,7 +20,11 @@ def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimiz
 
     Keras writes an update of Adam as some twenty operations, each of which reads and writes the whole variable.
     TensorFlow's own reads and writes it once. Weight decay, clipping, averages of weights, accumulation, loss scales
-    and schedules stay Keras's; so do gradients of embeddings, which are sparse. What is saved is Keras's optimizer.
+    and schedules stay Keras's. So do gradients of embeddings, which are sparse, and weights in half precision, as under
+    the policy "bfloat16". What is saved is Keras's optimizer.
+
+    `fit` of `tfperf.training` takes notice of it at any time. Keras's `fit` keeps what it has traced: use this before
+    the first `fit`, or set `model.train_function = None` afterwards.
 
     Args:
         optimizer: Adam, AdamW or SGD, or what they are called; a LossScaleOptimizer of one, and one that is distributed
@@ -30,29 +38,35 @@ def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimiz
         ValueError: one of another kind, or Adam with `amsgrad`: there is no such operation.
     """
     optimizer = keras.optimizers.get(optimizer)
-    inner = _innermost(optimizer)
-    if isinstance(inner, _Fast):
+    inner = innermost(optimizer)
+    if is_fast(inner):
         return optimizer
     if why := why_not_fast(optimizer):
         raise ValueError(why)
     kind = type(inner)
     fast = _fast_kind(kind)
     saved = keras.optimizers.serialize(inner)["module"] or kind.__module__
-    names = {"__module__": saved, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, "_tfperf_plain": kind}
+    names = {"__module__": saved, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, PLAIN_CLASS: kind}
     with_class(inner, type(kind.__name__, (fast, kind), names))
     return optimizer
 
 
 def why_not_fast(optimizer: keras.optimizers.Optimizer) -> str | None:
     """Why `fast_optimizer` refuses an optimizer; None: it does not."""
-    inner = _innermost(optimizer)
+    inner = innermost(optimizer)
     amsgrad = getattr(inner, "amsgrad", False)
-    if _fast_kind(type(inner)) is not None and not amsgrad:
+    if is_fast(inner) or (_fast_kind(type(inner)) is not None and not amsgrad):
         return None
     return f"expected Adam, AdamW or SGD, without amsgrad. Received: {type(inner).__name__}{' with amsgrad' * amsgrad}"
 
 
-def _innermost(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+def is_fast(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Whether `fast_optimizer` has changed an optimizer already."""
+    return isinstance(innermost(optimizer), _Fast)
+
+
+def innermost(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """The optimizer that updates the weights: what a LossScaleOptimizer holds, else the optimizer itself."""
     while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer
     return optimizer
@@ -68,7 +82,7 @@ class _Fast:
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update a variable, as Keras calls it."""
-        if isinstance(gradient, tf.IndexedSlices) or not variable.dtype.is_floating:
+        if isinstance(gradient, tf.IndexedSlices) or variable.dtype not in EXACT_TYPES:
             super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
             return
         rate = tf.cast(learning_rate, variable.dtype)

@@ -65,9 +65,9 @@ def _optimize_fast(model: "keras.Model", _: Any) -> None:
 
 
 def _has_no_fast_optimizer(model: "keras.Model") -> str | None:
-    from tfperf.training.optimizers import why_not_fast
+    from tfperf.training.optimizers import is_fast, why_not_fast
 
-    return why_not_fast(model.optimizer)
+    return "the optimizer is fast already" if is_fast(model.optimizer) else why_not_fast(model.optimizer)
 
 
 def _use_xla(model: "keras.Model", _: Any) -> None:
@@ -165,7 +165,7 @@ class TrainingPlan(Value):
         return {name: value for one in self.variables for name, value in VARIABLES[one].items()}
 
     def apply(self, model: "keras.Model", inputs: Any) -> "keras.Model":
-        """Change a compiled model as the plan says, in place.
+        """Change a compiled model as the plan says, in place; it may have been trained before.
 
         Threads and variables of the environment are not applied: a process that has started keeps its own.
 
@@ -179,12 +179,14 @@ class TrainingPlan(Value):
         Raises:
             ValueError: a change cannot be made with this model; says why.
         """
+        from tfperf.training.looping import forget
+
         for name in self.changes:
             if why := CHANGES[name].why_not(model):
                 raise ValueError(f"{CHANGES[name].words}: {why}")
             CHANGES[name].apply(model, inputs)
         model.steps_per_execution = self.steps_per_execution
-        model.train_function = None
+        forget(model)
         return model
 
     def fit(self, model: "keras.Model", data: Any, **options: Any) -> "keras.callbacks.History":

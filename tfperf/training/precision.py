@@ -4,6 +4,8 @@ from typing import Any
 
 import keras
 
+from tfperf.training import looping
+
 __all__ = ["use_mixed_precision"]
 
 PASSED = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Reshape, keras.layers.Flatten)
@@ -13,10 +15,10 @@ PASSED = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Reshape, k
 def use_mixed_precision(model: keras.Model, policy: str = "mixed_bfloat16") -> keras.Model:
     """Have the layers of a built model compute in half precision, in place; their weights stay in float32.
 
-    A layer that has another policy than float32 keeps it. The layers that give the model's outputs stay in float32,
-    as the logits of a loss must: those of a functional or sequential model are found, a subclassed model does not say
-    which they are, and its loss gets half-precision outputs, which Keras casts to float32. The model is saved with
-    these policies, and plain Keras loads it.
+    A layer that has another policy than float32 keeps it. The layers that give the model's outputs stay in float32, and
+    so do the layers within them, as the logits of a loss must: those of a functional or sequential model are found, a
+    subclassed model does not say which they are, and its loss gets half-precision outputs, which Keras casts to
+    float32. The model is saved with these policies, and plain Keras loads it.
 
     Args:
         model: built; compiled or not.
@@ -33,12 +35,11 @@ def use_mixed_precision(model: keras.Model, policy: str = "mixed_bfloat16") -> k
         raise ValueError(f"expected mixed_bfloat16 or mixed_float16. Received: {policy}")
     if not model.built:
         raise ValueError(f"expected a built model; call '{model.name}' on a batch first")
-    exact = {id(layer) for layer in _output_layers(model)}
+    exact = {id(layer) for output in _output_layers(model) for layer in output._flatten_layers()}
     for layer in model._flatten_layers():
         if layer.dtype_policy.name == "float32" and id(layer) not in exact:
             layer.dtype_policy = wanted
-    for name in ("train_function", "test_function", "predict_function"):
-        setattr(model, name, None)  # traced with the types as they were
+    looping.forget(model)  # what was traced with the types as they were
     return model
 
 

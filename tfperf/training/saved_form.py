@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import keras
 
+from tfperf.exports.keras_nets import PLAIN_CLASS
+
 __all__ = ["form_name", "plain_class", "saved_as", "with_class"]
 
 Kind = TypeVar("Kind", bound=type)
@@ -18,7 +20,8 @@ def saved_as(plain: type) -> Callable[[Kind], Kind]:
     """
 
     def name(fast: Kind) -> Kind:
-        fast._tfperf_plain, fast._tfperf_name = plain, fast.__name__  # type: ignore[attr-defined]
+        setattr(fast, PLAIN_CLASS, plain)
+        fast._tfperf_name = fast.__name__  # type: ignore[attr-defined]
         home = "keras.layers" if issubclass(plain, keras.layers.Layer) else "keras.optimizers"
         fast.__module__, fast.__name__, fast.__qualname__ = home, plain.__name__, plain.__name__
         return fast
@@ -28,7 +31,7 @@ def saved_as(plain: type) -> Callable[[Kind], Kind]:
 
 def plain_class(layer: Any) -> type:
     """The Keras class that a layer or an optimizer computes as: what `saved_as` named, else its own."""
-    return getattr(type(layer), "_tfperf_plain", type(layer))
+    return getattr(type(layer), PLAIN_CLASS, type(layer))
 
 
 def form_name(fast: type) -> str:

@@ -26,6 +26,9 @@ def forward_pass(servable: Servable) -> Any:
 def training_pass(servable: Servable) -> Any:
     """The gradients of the mean of squares of all outputs, for all weights: a loss that adds nearly no work.
 
+    What runs it moves the statistics of normalizations and the seeds of dropout, as training does;
+    `exports.keras_nets.restoring` gives them back.
+
     Raises:
         HardwareError: it is no Keras model, or has no weights to train.
     """
