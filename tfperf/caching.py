@@ -1,7 +1,8 @@
 """Where tfperf keeps what it downloaded, built or converted; all of it can be made again, so it may be deleted.
 
 Some of it is code that engines run: so it lies where only this user, or root, can write. It does not grow without end:
-what was used longest ago goes first.
+of what was converted, what was used longest ago goes first, and the journal of a search that was interrupted goes when
+nobody has gone on with it for 30 days.
 """
 
 import contextlib
@@ -37,6 +38,15 @@ BOUND_GIB = 8.0
 
 LATELY = 600.0
 """Seconds since its last use for which a folder counts as in use: some time lies between making and loading it."""
+
+JOURNALS = "tune"
+"""The folder of the cache with the journals of searches, a lock beside each (`tfperf.search.journal`)."""
+
+LOCK = ".lock"
+"""What the name of a lock has beyond that of its journal."""
+
+GIVEN_UP = 30 * 86400.0
+"""Seconds since a journal was last written after which nobody is expected to go on with its search."""
 
 ANOTHER = "set TFPERF_CACHE to a folder of your own"
 
@@ -133,8 +143,10 @@ def cache_bound() -> int:
 def keep_within_bound(room: Path) -> None:
     """Remove what was used longest ago from a folder of the cache, until the cache is within its bound.
 
-    What a `Uses` of any process holds stays, and what was used in the last 10 minutes.
+    What a `Uses` of any process holds stays, and what was used in the last 10 minutes. Journals that nobody holds and
+    nobody has written for 30 days go first, also where the cache is within its bound.
     """
+    _remove_given_up(room.parent / JOURNALS)
     excess = cache_bytes(room.parent) - cache_bound()
     if excess <= 0:
         return
@@ -179,6 +191,21 @@ class Uses:
             fcntl.flock(descriptor, fcntl.LOCK_SH)
             os.utime(descriptor)
         return _status(folder).st_ino == os.fstat(descriptor).st_ino  # else it was removed meanwhile
+
+
+def _remove_given_up(journals: Path) -> None:
+    """Remove the journals with which nobody goes on, and their locks."""
+    names = {path.name.removesuffix(LOCK) for path in journals.glob("[!.]*")}
+    for journal, lock in ((journals / name, journals / f"{name}{LOCK}") for name in names):
+        if time.time() - max(_status(journal).st_mtime, _status(lock).st_mtime) < GIVEN_UP:
+            continue
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            if lock.exists():
+                descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _removed(journal) or not journal.exists():
+                lock.unlink(missing_ok=True)
 
 
 def _folders(root: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """Wrong answers are never taken for answers, and what is right is counted."""
 
+import re
 import warnings
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from tfperf import get_net
 from tfperf.engines import PRECISIONS, TOLERANCES, Plan, Runner, check_runner
-from tfperf.engines.checking import WrongAnswersError, accuracy_of, check_labels
+from tfperf.engines.checking import WrongAnswersError, accuracy_of, check_labels, check_same_top1
 from tfperf.errors import EngineError, MeasurementError
 from tfperf.exports.servable import Servable
 from tfperf.exports.signature import Signature, TensorForm
@@ -104,7 +105,48 @@ def test_the_largest_answer_may_have_to_be_the_same():
     assert found(2).same_top1_share == 0.75
     with pytest.raises(WrongAnswersError, match=r"^wrong answers: the largest is the same in 75\.0% of rows$"):
         found(2, same_top1=True)
-    assert check_runner(runner(right), [X], right(X), same_top1=True).same_top1_share is None  # of two outputs
+
+
+def swapped_last(x):
+    double, half = right(x)
+    half[-1] = half[-1, ::-1]
+    return double, half
+
+
+def test_the_largest_answers_of_all_outputs_may_have_to_be_the_same():
+    assert check_runner(runner(right), [X], right(X), same_top1=True).same_top1_share == 1
+    assert check_runner(runner(swapped_last), [X], right(X), 10.0).same_top1_share == 7 / 8
+    with pytest.raises(WrongAnswersError, match=r"^wrong answers: the largest is the same in 87\.5% of rows$"):
+        check_runner(runner(swapped_last), [X], right(X), 10.0, same_top1=True)
+
+
+def test_one_row_of_many_is_not_all_of_them():
+    tokens = TensorForm(name="tokens", shape=(None, 5000, 2), dtype="float32")
+    reference = np.tile(np.array([0, 1], "float32"), (4, 5000, 1))
+    answers = reference.copy()
+    answers[3, -1] = [1, 0]
+    other = Runner(
+        Plan(engine="litert"), Signature(inputs=SIGNATURE.inputs, outputs=(tokens,)), lambda x: (answers,), proof={}
+    )
+    with pytest.raises(WrongAnswersError, match=r"^wrong answers: the largest is the same in 99\.9% of rows$"):
+        check_runner(other, [X], [reference], 10.0, same_top1=True)
+
+
+@pytest.mark.parametrize("shape", [(None, 2), (None, None), (None, 7, 3), (4, 2), (3,)])
+def test_largest_answers_can_be_compared_where_an_output_has_rows(shape):
+    check_same_top1(scores((None,), shape))
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((None,), "float32"), ((None, 1), "float32"), ((None, 3), "int64")])
+def test_largest_answers_that_are_not_there_cannot_be_compared(shape, dtype):
+    form = TensorForm(name="y", shape=shape, dtype=dtype)
+    signature = Signature(inputs=SIGNATURE.inputs, outputs=(form,))
+    words = f"expected an output with several scores in a row, to compare the largest. Received: {form}"
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
+        check_same_top1(signature)
+    answers = np.zeros([4, *shape[1:]], dtype)
+    none = Runner(Plan(engine="litert"), signature, lambda x: (answers,), proof={})
+    assert check_runner(none, [X], [answers], same_top1=True).same_top1_share is None
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -72,11 +72,58 @@ def test_a_small_output_is_measured_by_itself() -> None:
     assert not check_agreement("x", (np.array([1e6]), np.array([0.1])), (np.array([1e6]), np.array([0.2]))).passed
 
 
+@pytest.mark.parametrize(("wrong", "share"), [(0, 0.0), (1, 0.02), (50, 1.0)])
+def test_of_whole_numbers_the_share_that_differ_is_the_error(wrong: int, share: float) -> None:
+    """An id is no quantity: 989 for 990 is as wrong as 0."""
+    ids = np.arange(950, 1000)
+    found = check_agreement("net", np.where(np.arange(50) < wrong, ids - 1, ids), ids, 1e-2)
+    assert found.relative_error == share
+    assert found.passed is (wrong == 0)
+
+
+def test_floats_beside_whole_numbers_are_quantities() -> None:
+    assert check_agreement("net", [3.00001, 4.0], [3, 4], 1e-4).passed
+
+
 def test_top1_counts_rows() -> None:
     ours, reference = np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[1.0, 2.0], [1.0, 2.0]])
     assert check_agreement("x", ours, reference, tolerance=10).same_top1_share == 0.5
     assert check_agreement("x", ours[0], reference[0]).same_top1_share is None
     assert check_agreement("x", ours[:, :1], reference[:, :1]).same_top1_share is None
+
+
+def test_top1_counts_the_rows_of_all_outputs_along_their_last_axis() -> None:
+    tokens = np.arange(24.0).reshape(2, 3, 4)  # 6 rows
+    scores = np.array([[1.0, 2.0], [2.0, 1.0]])
+    agreement = check_agreement("x", (tokens, scores[::-1]), (tokens, scores), tolerance=10)
+    assert agreement.same_top1_share == 6 / 8
+    other = tokens.copy()
+    other[1, 2] = other[1, 2, ::-1]
+    assert check_agreement("x", {"t": other, "s": scores}, {"t": tokens, "s": scores}, 10).same_top1_share == 7 / 8
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        np.ones(3),
+        np.ones((3, 1)),
+        np.ones((3, 0)),
+        np.ones((0, 3)),
+        np.eye(3, dtype=int),
+        np.eye(3) > 0,
+        np.eye(3) * 1j,
+    ],
+    ids=["numbers", "columns of one", "of none", "no rows", "whole numbers", "truth values", "complex"],
+)
+def test_outputs_that_have_no_rows_of_several_floats_have_no_largest(others: np.ndarray) -> None:
+    assert check_agreement("x", others, others).same_top1_share is None
+    ours, reference = (others, np.array([[1.0, 2.0]])), (others, np.array([[2.0, 1.0]]))
+    assert check_agreement("x", ours, reference, tolerance=10).same_top1_share == 0
+
+
+def test_top1_is_that_of_small_floats_too() -> None:
+    half = np.eye(3).astype(pytest.importorskip("ml_dtypes").bfloat16)  # which TensorFlow brings
+    assert check_agreement("x", half, half).same_top1_share == 1
 
 
 def test_a_reference_of_zeros() -> None:

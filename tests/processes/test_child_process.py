@@ -20,7 +20,7 @@ import os, signal, subprocess, sys, time
 if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 program = "import os, signal, time; os.setsid(); signal.signal(signal.SIGHUP, signal.SIG_IGN); time.sleep(600)"
-other = subprocess.Popen([sys.executable, "-S", "-c", program])
+other = subprocess.Popen([sys.executable, "-S", "-c", program], env={} if "hidden" in sys.argv else None)
 print(os.getpid(), other.pid, flush=True)
 if "leaves" not in sys.argv:
     time.sleep(600)
@@ -128,6 +128,21 @@ def test_it_ends_when_its_keeper_stands_still(monkeypatch):
     with family() as (child, processes):
         os.kill(child._keeper.pid, signal.SIGSTOP)
         child.end()
+        assert gone(processes)
+
+
+@pytest.mark.parametrize("arguments", [("deaf",), ("deaf", "hidden")])
+def test_a_second_ctrl_c_spares_nobody(arguments, monkeypatch):
+    def interrupted(seconds=None):
+        if seconds is not None:  # while it has its grace
+            raise KeyboardInterrupt
+        return ChildProcess.wait(child)
+
+    with family(*arguments, grace=100.0) as (child, processes):
+        with monkeypatch.context() as patch:
+            patch.setattr(child, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                child.end()
         assert gone(processes)
 
 

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -60,6 +62,13 @@ def compute(seconds):
 
 def sleep_or_compute(seconds):
     time.sleep(600) if seconds is None else compute(seconds)
+
+
+def answer_half():
+    """Begin to send an output, and stand still."""
+    pipe = sys._getframe(1).f_locals["pipe"]
+    os.write(pipe.fileno(), struct.pack("!i", 100) + b"half")
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def unpicklable():
@@ -235,6 +244,46 @@ def test_a_process_that_is_stopped_is_named_and_ended(monkeypatch):
         with pytest.raises(TfperfError, match=r"process 2 of 2 is stopped, for 1 s$"):
             workers.run(own_number, [(), ()])
         assert are_gone(numbers)
+
+
+LARGE = b"x" * 2**23
+"""More than a pipe holds."""
+
+
+def test_arguments_that_a_process_does_not_read_are_an_error_in_time():
+    with WorkerProcesses(2, DEADLINE) as workers:
+        numbers = workers.run(own_number, [(), ()])
+        os.kill(numbers[1], signal.SIGSTOP)
+        with pytest.raises(TfperfError, match=r"within 0\.5 s; at work still: process 2 of 2$"):
+            workers.run(own_number, [(LARGE,), (LARGE,)], deadline=0.5)
+        assert are_gone(numbers)
+
+
+def test_an_output_of_which_half_comes_is_an_error_in_time():
+    with WorkerProcesses(2, DEADLINE) as workers:
+        numbers = workers.run(own_number, [(), ()])
+        with pytest.raises(TfperfError, match=r"within 0\.5 s; at work still: process 1 of 2$"):
+            workers.run(answer_half, [()], deadline=0.5)
+        assert are_gone(numbers)
+
+
+def test_one_that_ends_while_it_is_sent_arguments_is_named():
+    with WorkerProcesses(1, DEADLINE) as workers:
+        [number] = workers.run(own_number, [()])
+        os.kill(number, signal.SIGSTOP)
+        threading.Timer(0.3, os.kill, (number, signal.SIGKILL)).start()
+        with pytest.raises(TfperfError, match=r"process 1 of 1 has ended, killed by SIGKILL$"):
+            workers.run(own_number, [(LARGE,)])
+
+
+def test_what_is_large_arrives_whatever_other_sockets_have_to_keep_to():
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(1e-3)
+    try:
+        with WorkerProcesses(1, DEADLINE) as workers:
+            assert workers.run(bytes, [(LARGE,)]) == [LARGE]
+    finally:
+        socket.setdefaulttimeout(before)
 
 
 def test_a_process_that_goes_on_in_time_is_not_named(monkeypatch):

@@ -16,7 +16,14 @@ from tfperf.errors import ResultFileError
 from tfperf.measure import Verdict
 from tfperf.report import tuning
 from tfperf.report.tuning_facts import Facts
-from tfperf.report.tuning_words import commands, error_words, figures_of, percent_words, trust_words
+from tfperf.report.tuning_words import (
+    commands,
+    error_words,
+    figures_of,
+    percent_words,
+    tolerance_words,
+    trust_words,
+)
 from tfperf.search.question import MEMORY_SHARE
 from tfperf.trials.trial import Status
 
@@ -233,6 +240,24 @@ def test_a_trial_that_failed_after_its_first_look_is_no_finalist(made_up):
     facts = Facts(outcome.model_copy(update={"trials": tuple(trials)}))
     assert "onnx" not in [trial.plan.engine for trial in facts.finalists]
     assert figures_of(facts, next(trial for trial in trials if trial.status is Status.CRASHED)).latency == "-"
+
+
+def test_largest_answers_that_were_not_there_are_not_said_to_be_the_same(made_up):
+    outcome = made_up("one_winner")
+    asked = outcome.model_copy(update={"question": outcome.question.model_copy(update={"same_top1": True})})
+    passes = "Answers pass with an error of at most 0.0001"
+    assert tolerance_words(outcome).startswith(f"{passes}. The error is ")
+    assert tolerance_words(asked).startswith(f"{passes} and with the same largest answer in every row. The error is ")
+    trials = tuple(
+        trial.model_copy(update={"agreement": trial.agreement.model_copy(update={"same_top1_share": None})})
+        if trial.agreement
+        else trial
+        for trial in outcome.trials
+    )
+    words = "No output has several scores in a row: there is no largest answer that could be compared."
+    without = asked.model_copy(update={"trials": trials})
+    assert tolerance_words(without).startswith(f"{passes}. {words} The error is ")
+    assert words in " ".join(shown(tuning.summary_table(without), width=250).split())
 
 
 def test_every_trial_is_in_its_table_with_its_reason(made_up, outcomes):

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from tfperf.engines import Plan
+from tfperf.trials import host
 from tfperf.trials.launching import Launcher
 from tfperf.trials.process import Origin, store_arrays
 from tfperf.trials.trial import Status, TrialError
@@ -97,6 +98,33 @@ def test_a_converter_that_dies_costs_its_own_plan_alone(launcher, planted, dense
     assert several._converter is None
     assert len(planted.running()) == 1  # the process of the plan that runs
     assert [path.name.split("-")[0] for path in (tmp_path / "cache").glob("[!.]*")] == ["planted"]
+
+
+LEAVES = """
+import os, signal, tempfile
+
+def build():
+    tempfile.mkdtemp(prefix="left-")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_leaves_is_in_the_scratch_folder(launcher, planted, tmp_path):
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    several = launcher(origin=Origin(f"{tmp_path / 'leaves.py'}:build"), cache=tmp_path / "cache")
+    for engine in ("honest", "eager"):  # the one is converted, the other opens the model itself
+        status, words = why_not(several, engine)
+        assert (status, "killed by SIGKILL" in words) == (Status.CRASHED, True)
+    assert list(planted.temporary.iterdir()) == []
+    assert len(list((tmp_path / "temporary").glob("left-*"))) == 2
+
+
+def test_whatever_is_raised_in_this_process_is_an_answer(launcher, monkeypatch):
+    def build(servable, plan):
+        raise TypeError("no such\n argument")
+
+    monkeypatch.setattr(host, "build", build)
+    assert why_not(launcher(graph_only=True), "eager") == (Status.REFUSED, "eager: TypeError: no such argument")
 
 
 def test_while_one_is_compiled_others_are_converted(launcher, planted, dense, tmp_path, within_seconds):

@@ -1,7 +1,10 @@
 """Plans side by side: each is measured, or has a reason."""
 
 import importlib.util
+import os
+import tempfile
 
+import keras
 import numpy as np
 import psutil
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from tfperf.engines import Plan
 from tfperf.engines.conversions import Conversions
 from tfperf.exports.servable import Servable
+from tfperf.files import LOCK
 from tfperf.trials.process import Origin
 from tfperf.trials.survey import survey
 from tfperf.trials.trial import Status, median_seconds
@@ -119,11 +123,50 @@ def test_plans_that_fail_at_any_stage_leave_the_others_as_they_are(dense, plante
     statuses = [Status.RAN, Status.CRASHED, Status.WRONG, Status.REFUSED, Status.RAN]
     assert [row.status for row in first.values()] == [row.status for row in second.values()] == statuses
     words = "exits: its process ended with exit code 7:  [31mout of luck"
-    assert first["exits"].reason == second["exits"].reason == words  # it is not started again
+    assert first["exits"].reason == second["exits"].reason == words
     for found in both:
         assert [row.plan for row in found.ran] == [plans[0], plans[-1]]
         assert [one.name for one in found.comparison.measurements] == [row.name for row in found.ran]
     assert planted.nothing_left()
+
+
+def test_a_plan_whose_process_died_is_tried_again_at_the_next_batch_size(dense, planted):
+    def live_longer(step):
+        if step.endswith("at batch 1"):
+            planted.set(calls=10**9)
+
+    planted.set(calls=40)
+    servable, origin, cache = dense
+    plans = [Plan(engine=engine) for engine in ("honest", "exits")]
+    inputs = {batch: servable.signature.random_inputs(batch) for batch in (8, 1)}
+    found = survey(
+        servable, origin, dict.fromkeys(inputs, plans), inputs, time_limit=0.3, cache=cache, on_step=live_longer
+    )
+    assert [[row.status for row in one.trials] for one in found] == [
+        [Status.RAN, Status.CRASHED],
+        [Status.RAN, Status.RAN],
+    ]
+    assert planted.nothing_left()
+
+
+def test_its_files_go_with_it_and_with_the_next_one(surveyed, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / "tfperf-survey-of-a-process-that-was-killed"
+    left.mkdir()
+    (left / LOCK).touch()
+    os.utime(left / LOCK, (0, 0))
+    seen = []
+    surveyed(LITERT.model_copy(update={"precision": "bfloat16"}), on_step=lambda _: seen.extend(tmp_path.iterdir()))
+    assert {path.name.startswith("tfperf-survey-") for path in seen} == {True}
+    assert left not in seen
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_largest_answers_that_are_not_there_cannot_be_asked_for(tmp_path):
+    servable = Servable.from_net(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, name="price")]))
+    inputs = {1: servable.signature.random_inputs(1)}
+    with pytest.raises(ValueError, match=r"^expected an output with several scores in a row, .*: price \(any, 1\)"):
+        survey(servable, NOWHERE, {1: [LITERT]}, inputs, cache=tmp_path, same_top1=True)
 
 
 def test_conversions_are_made_from_the_model_that_is_opened_again(servable_of, tmp_path):

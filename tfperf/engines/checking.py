@@ -1,5 +1,6 @@
 """Does a runner answer what the net answers, and how often is its largest answer the right one?"""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from tfperf.errors import EngineError
 from tfperf.exports.signature import Signature
 from tfperf.measure.agreement import Agreement, check_agreement
 
-__all__ = ["TOLERANCES", "WrongAnswersError", "accuracy_of", "check_labels", "check_runner"]
+__all__ = ["TOLERANCES", "WrongAnswersError", "accuracy_of", "check_labels", "check_runner", "check_same_top1"]
 
 TOLERANCES: Mapping[Precision, float] = {
     "float32": 1e-4,
@@ -45,7 +46,8 @@ def check_runner(
         reference: one array for each output, (rows, ...).
         tolerance: largest relative error that passes; None: that of the plan's precision, from `TOLERANCES`.
         batch: rows a call; None: all at once.
-        same_top1: whether the largest answer of each row must be the same, where an output has rows of answers.
+        same_top1: whether the largest answer of each row must be the same, where an output has several floating numbers
+            along its last axis; otherwise the agreement's `same_top1_share` is None.
 
     Raises:
         WrongAnswersError: an error beyond the tolerance, another largest answer, another shape, NaN or infinity.
@@ -59,9 +61,25 @@ def check_runner(
     agreement = check_agreement(str(runner.plan), answers, dict(zip(names, reference, strict=True)), limit)
     if not agreement.passed:
         raise WrongAnswersError(f"wrong answers: {agreement}")
-    if same_top1 and agreement.same_top1_share not in (None, 1.0):
-        raise WrongAnswersError(f"wrong answers: the largest is the same in {agreement.same_top1_share:.1%} of rows")
+    share = agreement.same_top1_share
+    if same_top1 and share is not None and share < 1:
+        least = math.floor(share * 1e3 + 1e-6) / 10  # one row of many is not all of them
+        raise WrongAnswersError(f"wrong answers: the largest is the same in {least}% of rows")
     return agreement
+
+
+def check_same_top1(signature: Signature) -> None:
+    """Refuse to compare the largest answers of a net that has none: no output has several floating numbers in a row.
+
+    Raises:
+        ValueError: names the outputs.
+    """
+    for form in signature.outputs:
+        in_rows = len(form.shape) > form.batched and form.shape[-1] not in (0, 1)  # others are stacked, a row each
+        if in_rows and "float" in form.dtype:
+            return
+    outputs = "; ".join(map(str, signature.outputs))
+    raise ValueError(f"expected an output with several scores in a row, to compare the largest. Received: {outputs}")
 
 
 def accuracy_of(answers: Sequence[NDArray[Any]], labels: Sequence[NDArray[Any]]) -> float:

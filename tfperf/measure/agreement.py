@@ -19,9 +19,12 @@ class Agreement(Value):
 
     candidate: Name
     largest_absolute_error: float | None = Field(ge=0, description="None: some output is not a finite number")
-    relative_error: float | None = Field(ge=0, description="largest absolute error by the largest reference output")
+    relative_error: float | None = Field(
+        ge=0,
+        description="largest absolute error by the largest reference output; of whole numbers the share that differ",
+    )
     same_top1_share: float | None = Field(
-        ge=0, le=1, description="share of rows with the same largest output; None: not rows"
+        ge=0, le=1, description="share of rows along the last axis with the same largest output; None: there are none"
     )
     tolerance: float = Field(ge=0, description="largest relative error that passes")
 
@@ -41,7 +44,13 @@ def check_agreement(candidate: str, outputs: Any, reference: Any, tolerance: flo
     """Compare outputs with those of the reference.
 
     The relative error is the largest absolute error divided by the largest absolute reference output:
-    the error of a small logit beside large ones is measured by the large ones, as it decides nothing.
+    the error of a small logit beside large ones is measured by the large ones, as it decides nothing. Where both are
+    whole numbers or truth values, such as the ids of classes or tokens, it is the share of them that differ: an id
+    beside the right one is as wrong as any other.
+
+    The rows of an output lie along its last axis: of shape (batch, classes) or (batch, tokens, classes) each has the
+    scores of one decision. The share of them with the same largest is over all outputs of floating numbers that have
+    two axes or more, and two numbers or more in a row.
 
     Args:
         candidate: name of what gave `outputs`.
@@ -52,6 +61,11 @@ def check_agreement(candidate: str, outputs: Any, reference: Any, tolerance: flo
         MeasurementError: the reference itself is not finite: nothing can be said.
     """
     ours, theirs = dict(_leaves(outputs)), dict(_leaves(reference))
+    scored = [place for place, array in theirs.items() if _has_scores(array)]
+    named = {
+        place for place, array in theirs.items() if {array.dtype.kind, ours.get(place, array).dtype.kind} <= {*"biu"}
+    }
+    ours, theirs = ({place: _exact(array) for place, array in arrays.items()} for arrays in (ours, theirs))
     if not theirs or any(not np.isfinite(array).all() for array in theirs.values()):
         raise MeasurementError(f"the reference for '{candidate}' has outputs that are not finite; check its input")
     absolute = relative = top1 = None
@@ -59,12 +73,17 @@ def check_agreement(candidate: str, outputs: Any, reference: Any, tolerance: flo
     if same_form and all(np.isfinite(array).all() for array in ours.values()):
         errors = {place: _largest(ours[place] - array) for place, array in theirs.items()}
         absolute = max(errors.values())
-        relative = max(_share(errors[place], _largest(array)) for place, array in theirs.items())
+        relative = max(
+            np.count_nonzero(ours[place] != array) / max(array.size, 1)
+            if place in named
+            else _share(errors[place], _largest(array))
+            for place, array in theirs.items()
+        )
         if not math.isfinite(relative):
             relative = None
-        (first, *others) = theirs
-        if not others and theirs[first].ndim == 2 and theirs[first].shape[1] > 1:
-            top1 = float(np.mean(ours[first].argmax(axis=1) == theirs[first].argmax(axis=1)))
+        same = [ours[place].argmax(axis=-1) == theirs[place].argmax(axis=-1) for place in scored]
+        rows = sum(one.size for one in same)
+        top1 = sum(int(one.sum()) for one in same) / rows if rows else None
     return Agreement(
         candidate=candidate,
         largest_absolute_error=absolute,
@@ -75,7 +94,7 @@ def check_agreement(candidate: str, outputs: Any, reference: Any, tolerance: flo
 
 
 def _leaves(outputs: Any, place: str = "") -> Iterator[tuple[str, NDArray[Any]]]:
-    """Place in the nest -> array, for each array of a nest; float64, or complex128 where it is complex."""
+    """Place in the nest -> array, for each array of a nest."""
     if isinstance(outputs, Mapping):
         for key in outputs:
             yield from _leaves(outputs[key], f"{place}.{key}")
@@ -83,8 +102,17 @@ def _leaves(outputs: Any, place: str = "") -> Iterator[tuple[str, NDArray[Any]]]
         for index, item in enumerate(outputs):
             yield from _leaves(item, f"{place}[{index}]")
     else:
-        array = np.asarray(outputs)
-        yield place, array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
+        yield place, np.asarray(outputs)
+
+
+def _has_scores(array: NDArray[Any]) -> bool:
+    """Whether it has rows of several floating numbers; the kind of bfloat16 is none of NumPy's own."""
+    return array.dtype.kind not in "biuc" and array.ndim > 1 and array.shape[-1] > 1
+
+
+def _exact(array: NDArray[Any]) -> NDArray[Any]:
+    """In float64, or complex128 where it is complex."""
+    return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
 
 
 def _largest(array: NDArray[Any]) -> float:

@@ -149,8 +149,7 @@ class ChildProcess:
         try:
             return self.wait(self._grace + LAST_RESORT)
         except TimeoutError:  # the keeper was made to stand still
-            self._keeper.kill()
-            return self.wait()
+            return self.kill()
         except BaseException:  # a second Ctrl-C spares nobody
             self.kill()
             raise
@@ -165,10 +164,19 @@ class ChildProcess:
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_WR)
 
-    def kill(self) -> None:
-        """End everything without grace, and do not wait."""
-        with contextlib.suppress(OSError):
-            self._line.send(keeper.KILL)
+    def kill(self) -> int:
+        """End it and all that it started without grace, even where its keeper does not hear; the exit code."""
+        import psutil
+
+        try:
+            left = self._descendants()
+        finally:
+            self._keeper.kill()
+        code = self.wait()  # and with it goes what has the mark
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        return code
 
     def close(self) -> None:
         """End everything, and close the pipes."""
@@ -218,11 +226,18 @@ class ChildProcess:
 
         used = 0
         with contextlib.suppress(psutil.Error):
-            family = psutil.Process(self._keeper.pid).children(recursive=True) if whole else [psutil.Process(self.pid)]
-            for process in family:
+            for process in self._descendants() if whole else [psutil.Process(self.pid)]:
                 with contextlib.suppress(psutil.Error):
                     used += process.memory_info().rss
         return used
+
+    def _descendants(self) -> list[Any]:
+        """What the keeper runs now, each a `psutil.Process`."""
+        import psutil
+
+        with contextlib.suppress(psutil.Error):
+            return list(psutil.Process(self._keeper.pid).children(recursive=True))
+        return []
 
     def _order(self, order: bytes) -> None:
         with self._ordering, contextlib.suppress(OSError):  # it has ended

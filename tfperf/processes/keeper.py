@@ -23,11 +23,11 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["CONTINUE", "DONE", "INTERRUPT", "KILL", "SHARED_GROUP", "STOP", "keep"]
+__all__ = ["CONTINUE", "DONE", "INTERRUPT", "SHARED_GROUP", "STOP", "keep"]
 
-STOP, CONTINUE, INTERRUPT, KILL = b"s", b"c", b"i", b"k"
-"""Orders: have all stand still; have them go on; interrupt the command as Ctrl-C does; end without grace. The first two
-are answered when that is done."""
+STOP, CONTINUE, INTERRUPT = b"s", b"c", b"i"
+"""Orders: have all stand still; have them go on; interrupt the command as Ctrl-C does. The first two are answered when
+that is done."""
 
 DONE = "done"
 """The answer; other lines are the number of the command's process at first, or a negative error number, and at the end
@@ -166,8 +166,7 @@ def keep(line: int, grace: float, command: Sequence[str]) -> int:
             told_to_end = bool(set(os.read(children.news, 4096)) & set(_ENDING))
         if line in ready:
             order = _order(line)
-            told_to_end |= order in (b"", KILL)
-            grace = 0.0 if order == KILL else grace
+            told_to_end |= order == b""
             if order in (STOP, CONTINUE):
                 children.stop() if order == STOP else children.go_on()
                 _tell(line, DONE)

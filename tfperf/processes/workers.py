@@ -6,8 +6,10 @@ import multiprocessing
 import os
 import pickle
 import signal
+import socket
+import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -105,8 +107,9 @@ class WorkerProcesses:
             The outputs, in the order of `calls`.
 
         Raises:
-            TfperfError: the function has failed, a process has ended or is stopped, or a limit of time has passed; it
-                names the process. All are ended then, without waiting for the others.
+            TfperfError: the function has failed, a process has ended or is stopped, or a limit of time has passed, also
+                while arguments or outputs are on their way; it names the process. All are ended then, without waiting
+                for the others.
         """
         if len(calls) > len(self._pipes):
             raise ValueError(f"expected at most {len(self._pipes)} calls, one a process. Received: {len(calls)}")
@@ -116,9 +119,9 @@ class WorkerProcesses:
         for rest in self._rests:
             rest.idle = 0.0
         try:
-            for pipe, arguments in zip(self._pipes, calls, strict=False):
-                with contextlib.suppress(BrokenPipeError):  # the process has ended, which is found below
-                    pipe.send_bytes(_pickled((function, arguments)))
+            for at, arguments in enumerate(calls):
+                with self._in_time(at, until, wanted), contextlib.suppress(ConnectionError):
+                    self._pipes[at].send_bytes(_pickled((function, arguments)))
             while late := [at for at in range(len(calls)) if at not in outputs]:
                 ready = wait([self._pipes[at] for at in late], min(LOOK, max(0.0, until - time.monotonic())))
                 if not ready and time.monotonic() > until:
@@ -128,7 +131,8 @@ class WorkerProcesses:
                 for at in late:
                     if self._pipes[at] not in ready:
                         continue
-                    failure, outputs[at] = self._receive(at, wanted)
+                    with self._in_time(at, until, wanted):
+                        failure, outputs[at] = self._receive(at, wanted)
                     if failure:
                         raise TfperfError(f"{function.__name__} has failed in {self._names[at]}: {failure}")
         except BaseException:
@@ -161,10 +165,21 @@ class WorkerProcesses:
                 return f"{self._names[at]} has done nothing for {idle_limit:g} s"
         return None
 
+    @contextlib.contextmanager
+    def _in_time(self, at: int, until: float, wanted: str) -> Iterator[None]:
+        """Have a process whose pipe does not move until then be an error in the `with` block."""
+        _limit_waits(self._pipes[at], max(LOOK, until - time.monotonic()))  # what is there already is never late
+        try:
+            yield
+        except BlockingIOError as error:
+            raise TfperfError(f"{wanted}; at work still: {self._names[at]}") from error
+
     def _receive(self, at: int, wanted: str) -> tuple[str, Any]:
         """The words of a failure or "", and the output."""
         try:
             received: tuple[str, Any] = self._pipes[at].recv()
+        except BlockingIOError:
+            raise
         except (EOFError, OSError) as error:
             self._processes[at].join(1.0)  # its pipe closes a moment before it ends
             raise TfperfError(f"{wanted}; {self._end_of(at)}") from error
@@ -189,6 +204,15 @@ class WorkerProcesses:
             pipe.close()
         self._processes, self._pipes, self._rests = [], [], []
         self._signals.close()
+
+
+def _limit_waits(pipe: Connection, seconds: float) -> None:
+    """Have what is sent or received over a pipe raise BlockingIOError where not a byte moves for so long."""
+    limit = struct.pack("ll", *divmod(int(seconds * 1e6), 10**6))  # a `struct timeval`
+    with socket.socket(fileno=os.dup(pipe.fileno())) as end:
+        end.settimeout(None)  # whatever `socket.setdefaulttimeout` says: the pipe would have it, too
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
 
 
 def _pickled(call: tuple[Callable[..., Any], tuple[Any, ...]]) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfperf.engines.building import build
 from tfperf.engines.plan import Plan
-from tfperf.errors import TfperfError
+from tfperf.errors import TfperfError, in_one_line
 from tfperf.importing import START_UP_NOISE
 from tfperf.processes import PIPE, ChildProcess, Dialogue, LastBytes, Patience
 from tfperf.trials.trial import Status, TrialError
@@ -200,7 +200,7 @@ class Here:
         """Make a plan real; what `Worker.build` says of it.
 
         Raises:
-            TrialError: the engine cannot, or the plan asks for threads.
+            TrialError: the engine cannot, whatever it raises, or the plan asks for threads.
         """
         if plan.threads is not None:
             raise TrialError(Status.REFUSED, f"{plan}: the net's code is in this process alone, with its threads")
@@ -209,6 +209,8 @@ class Here:
             runner = build(servable, plan)
         except TfperfError as error:
             raise TrialError(Status.REFUSED, str(error)) from error
+        except Exception as error:  # whatever the net's code or an engine raises: it is the answer, as in a process
+            raise TrialError(Status.REFUSED, f"{plan}: {in_one_line(error)}") from error
         return self._worker.take(runner, time.perf_counter() - began)
 
     def ask(self, name: str, **arguments: Any) -> Any:

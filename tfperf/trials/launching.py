@@ -50,7 +50,8 @@ class Launcher:
 
         Args:
             origin: how a process opens it again.
-            scratch: folder for files that go to processes.
+            scratch: folder for files that go to processes, and for their temporary files: they are killed at their
+                end, and remove none.
             representative: inputs from which `int8_static` takes its scales; None: random ones.
             cache: folder of conversions; None: in tfperf's own cache.
             deadline: seconds for each answer of a process, after which it is ended.
@@ -63,7 +64,13 @@ class Launcher:
         self._servable, self._origin, self._graph_only, self._scratch = servable, origin, graph_only, scratch
         weights = servable.net.get_weights() if servable.net is not None else []
         self._weights = store_arrays(scratch / "weights.npz", weights)
-        self._limits: dict[str, Any] = {"deadline": deadline, "memory_limit": memory_limit}
+        temporary = scratch / "temporary"
+        temporary.mkdir(exist_ok=True)
+        self._settings: dict[str, Any] = {
+            "environment": {"TMPDIR": str(temporary)},
+            "deadline": deadline,
+            "memory_limit": memory_limit,
+        }
         self.conversions = Conversions(servable, cache or conversions_folder(), representative)
         self._representative = (
             store_arrays(scratch / "representative.npz", representative) if representative is not None else None
@@ -98,7 +105,7 @@ class Launcher:
         if folder is None and self._graph_only:
             here = Here()
             return EngineProcess(plan, here), Loaded(**here.build(plan, self._servable))
-        process = EngineProcess(plan, Child(**self._limits))
+        process = EngineProcess(plan, Child(**self._settings))
         self._keep(process.host)
         try:
             if folder is None:
@@ -177,7 +184,7 @@ class Launcher:
                 return known
             with self._converting:
                 self._ask_converter("convert_to_compile", plan, source=source)
-            folder, compiler = self.conversions.place(plan), Child(**self._limits)
+            folder, compiler = self.conversions.place(plan), Child(**self._settings)
             self._keep(compiler)
             try:
                 compiler.ask("compile_converted", plan=plan.model_dump_json(), source=source, folder=str(folder))
@@ -202,7 +209,7 @@ class Launcher:
     def _new_converter(self) -> Child:
         if self._cannot_open is not None:  # nor could it now
             raise self._cannot_open
-        child = Child(**self._limits)
+        child = Child(**self._settings)
         self._keep(child)
         try:
             child.ask(

@@ -1,7 +1,6 @@
 """Every engine on one net, side by side: who runs it, how fast, and with the same answers?"""
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tfperf.engines.building import check_numbers
+from tfperf.engines.checking import check_same_top1
 from tfperf.engines.plan import Plan
 from tfperf.exports.keras_nets import own_constants
 from tfperf.exports.servable import Servable
+from tfperf.files import scratch_folder
 from tfperf.measure import Comparison, Progress
 from tfperf.measure.comparing import TIME_LIMIT
 from tfperf.measure.value import Value
@@ -63,7 +64,8 @@ def survey(
 ) -> list[Survey]:
     """Run plans in turns, each in a process of its own, for each batch size.
 
-    A plan that is not installed, cannot take the net, answers wrongly, hangs or dies is a row with its reason.
+    A plan that is not installed, cannot take the net, answers wrongly, hangs or dies is a row with its reason; at the
+    next batch size it is tried again.
 
     Args:
         servable: the net.
@@ -80,13 +82,15 @@ def survey(
 
     Raises:
         EngineError: the net takes or gives strings.
-        ValueError: the net does not take these inputs.
+        ValueError: the net does not take these inputs, or has no largest answers to compare.
         OSError: the cache cannot be written.
     """
     check_numbers(servable.signature)
+    if same_top1:
+        check_same_top1(servable.signature)
     vary = answers_vary(servable)
     with contextlib.ExitStack() as stack:
-        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        scratch = stack.enter_context(scratch_folder("tfperf-survey-"))
         held = bool(own_constants(servable.net))
         if held:  # another process that builds the net has other numbers: it is given the graph
             folder = scratch / "graph" / servable.name
@@ -105,6 +109,8 @@ def survey(
             for plan in plans[batch]:
                 on_step(f"{plan}: loading, and checking its answers at batch {batch}")
                 try:
+                    if plan in running and not running[plan][0].alive:  # it died or hung at another batch size
+                        launcher.end(running.pop(plan)[0])
                     if plan not in running:
                         running[plan] = launcher.start(plan)
                     process, loaded = running[plan]
