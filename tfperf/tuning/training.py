@@ -238,7 +238,7 @@ def _imported_from_beside(file: Path) -> list[Path]:
     if file.suffix != ".py":
         return []
     file = folder = file.resolve()
-    names = []
+    names: list[str] = []
     while not names or (folder / "__init__.py").exists():  # up to where its package lies
         names.insert(0, folder.stem)
         folder = folder.parent
