@@ -125,6 +125,8 @@ def test_averages_of_weights_are_written_back_as_keras_s():
     plain, ours = averaged(), averaged()
     for initial_epoch in (0, 2):  # the second trains no epoch
         options = {"batch_size": 4, "epochs": 2, "initial_epoch": initial_epoch, "shuffle": False, "verbose": 0}
+        for model in (plain, ours):
+            model.layers[0].kernel.assign(np.ones([6, 8]))  # which is forgotten where averages are written back
         plain.fit(X, Y, **options)
         fit(ours, X, Y, **options)
         for one, other in zip(plain.get_weights(), ours.get_weights(), strict=True):
@@ -261,6 +263,8 @@ def test_what_changes_after_a_fit_is_traced_anew(change):
     found = fit(model, X, Y, verbose=0)
     assert seen
     assert ("accuracy" in found.history) == (change == "metrics")
+    counts = [float(one.numpy()) for one in model.metrics_variables if one.shape == ()].count(len(X))
+    assert counts == (2 if change == "metrics" else 1)  # examples that the loss, and the accuracy, are the mean of
     assert int(model.optimizer.iterations) == (1 if change == "optimizer" else 2)
     seen.clear()
     fit(model, X, Y, verbose=0)

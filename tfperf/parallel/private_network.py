@@ -24,7 +24,7 @@ from typing import ParamSpec, TypeVar
 import psutil
 
 from tfperf.errors import TfperfError, in_one_line
-from tfperf.processes import ChildProcess
+from tfperf.processes import ChildProcess, run
 from tfperf.processes.signals import handling
 
 __all__ = ["LOOPBACK", "in_private_network", "is_private", "leave_network", "main"]
@@ -39,6 +39,15 @@ PATIENCE = 120.0
 
 GRACE = 5.0
 """Seconds that it has where this process was killed."""
+
+TRIAL = 20.0
+"""Seconds to try whether a process can leave the network; it needs less than one."""
+
+COMMAND = (sys.executable, "-P", "-m", "tfperf.parallel.private_network")
+"""What runs `main`."""
+
+LEAVE, STAY = "leave", "stay"
+"""Whether the process is to leave the network."""
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000  # <linux/sched.h>
 SIOCSIFFLAGS, IFF_UP = 0x8914, 0x1  # <linux/sockios.h>, <linux/if.h>
@@ -75,10 +84,11 @@ def in_private_network(function: Callable[P, T], *args: P.args, **kwargs: P.kwar
 
     name = getattr(function, "__name__", str(function))
     message = cloudpickle.dumps((sys.path, function, args, kwargs))
+    how = LEAVE if _can_leave_network() else STAY
     ours, theirs = multiprocessing.Pipe()
     with ours, handling(signal.SIGTERM, signal.default_int_handler):
         with theirs:
-            command = [sys.executable, "-P", "-m", "tfperf.parallel.private_network", str(theirs.fileno())]
+            command = [*COMMAND, how, str(theirs.fileno())]
             shared = {"stdin": None, "stdout": None, "stderr": None}
             process = ChildProcess(command, pass_fds=[theirs.fileno()], grace=GRACE, **shared)  # type: ignore[arg-type]
         with process:
@@ -117,29 +127,28 @@ def leave_network() -> None:
 
 
 def _can_leave_network() -> bool:
-    """Whether a child process can: Ubuntu 24.04 lets users go half of the way, from which no way leads back."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            leave_network()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitpid(child, 0)[1] == 0
+    """Whether a process can leave the network, as one finds that only tries it.
+
+    Ubuntu 24.04 lets a usual user make the namespaces and forbids what is to be done in them; then no way leads back.
+    """
+    with contextlib.suppress(TimeoutError):
+        return run([*COMMAND, LEAVE], deadline=TRIAL).code == 0
+    return False
 
 
 def main() -> None:
-    """Leave the network, call the function that the pipe's other end sends, and send its result.
+    """Leave the network if told to, call the function that the pipe's other end sends, and send its result.
 
-    `in_private_network` runs this in a process of its own: `python -m tfperf.parallel.private_network PIPE`.
+    `in_private_network` runs this in a process of its own: `python -m tfperf.parallel.private_network HOW [PIPE]`.
+    Without a pipe it only tries to leave.
     """
-    pipe = int(sys.argv[1])
-    with contextlib.suppress(OSError):  # the function can ask whether it took effect
-        if _can_leave_network():
-            leave_network()  # first of all: NumPy starts threads when it is imported
+    how, *pipe = sys.argv[1:]
+    if how == LEAVE:
+        leave_network()  # first of all: NumPy starts threads when it is imported
+    if not pipe:
+        return
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Connection(pipe) as connection, contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
+    with Connection(int(pipe[0])) as connection, contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         connection.send_bytes(_reply(connection.recv_bytes()))
 
 
