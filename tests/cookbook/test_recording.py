@@ -67,7 +67,7 @@ def test_a_change_of_the_technique_changes_the_digest(changed):
 
 
 def test_every_version_of_python_digests_the_same():
-    """As 3.11 to 3.13 print it: 3.12 adds empty fields, and each of them quotes an f-string in its own way."""
+    """Versions 3.11 to 3.13 print this: 3.12 adds empty fields, and each of them quotes an f-string in its own way."""
     (function,) = ast.parse("def first(x): return f\"{x['a']}\"").body
     assert _form(function) == {
         "FunctionDef": {

@@ -84,7 +84,7 @@ def test_a_rank_that_waits_in_vain_warns_and_ends(watch, capsys):
 
 @pytest.mark.parametrize("without_horovod", [(3, 5), (2.4, 5)])
 def test_the_watch_goes_on_after_horovod_has_ended(watch, without_horovod):
-    """As the watch waits for the answers of the others, or between two of its looks."""
+    """It ends as the watch waits for the answers of the others, or between two of its looks."""
     assert len(watch(World(without_horovod=without_horovod))) == 1
 
 

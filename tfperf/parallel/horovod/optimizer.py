@@ -269,7 +269,7 @@ class Distributed(_Optimizer):
         return [next(own) if local else next(shared) for local in stays]
 
     def _are_local(self) -> list[bool]:
-        """Of each gradient that is applied now, whether it stays on its rank."""
+        """Whether each gradient that is applied now stays on its rank."""
         return [self._var_key(variable) in self._local for variable in self._current]
 
     def _finite_on_all_ranks(self, grads: Sequence[Gradient]) -> tf.Tensor:
