@@ -459,7 +459,7 @@ def test_mirrored_resnet18_trains_as_one_device_does_where_statistics_are_shared
     result = read_result(folder / "results" / "mirrored_resnet18.json")
     assert [agreement.tolerance for agreement in result.agreements] == [1e-9]
     assert result.facts["relative difference of the weights with statistics of each replica"] > 1e-3
-    assert result.facts["a net built outside the scope"] == "Keras says AssertionError"
+    assert result.facts["a net built outside the scope"] == "Keras raises AssertionError"
     names = [measurement.name for measurement in result.comparisons[0].measurements]
     assert names == ["no strategy", "mirrored on 1", "mirrored on 2"]
     accuracies = [result.facts[f"test accuracy: {name}"] for name in names]
