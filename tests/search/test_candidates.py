@@ -27,6 +27,9 @@ SAME_PARTS = ("graph", "xla", "saved_model", "c_api", "litert", "onnx", "openvin
 """Engines of which those of one kind take the same precisions and transformations."""
 
 
+TIME_UP = "the time was up"
+
+
 def space_of(engines=EVERY, threads=(1, 2, 4), **fields):
     applicable = fields.pop("applicable", TRANSFORMATIONS)
     computes_float16 = fields.pop("computes_float16", True)
@@ -77,8 +80,8 @@ def check_proposals(space, proposed):
 def check_words(space, proposed, candidates):
     """Why the others were not looked at."""
     for plan in set(space.plans()) - set(proposed):
-        for out_of_time in (False, True):
-            words = candidates.why_not(plan, out_of_time)
+        for cut_short in ("", TIME_UP):
+            words = candidates.why_not(plan, cut_short)
             assert words.isprintable()
             assert len(words) > 10
             assert "infx" not in words
@@ -239,7 +242,7 @@ def test_threads_that_slowed_the_probes_are_not_tried_with_other_kinds(slower, t
     )
     twos = {plan.engine for plan in proposed if plan.threads == 2}
     assert twos == set(tried)
-    words = candidates.why_not(Plan(engine="xla_aot", threads=2, batch=1), False)
+    words = candidates.why_not(Plan(engine="xla_aot", threads=2, batch=1), "")
     compiled = ", and each plan of xla_aot is compiled" if "onnx" in tried else ""
     assert words == f"2 threads in place of 1 made litert {slower:.2f}x as slow{compiled}"
 
@@ -266,7 +269,7 @@ def test_a_kind_near_the_best_is_tried_in_a_precision_that_was_no_gain_elsewhere
     assert Plan(engine="frozen", precision="bfloat16", threads=1) in proposed
     assert (plan in proposed) == tried
     if not tried:
-        assert candidates.why_not(plan, False) == (
+        assert candidates.why_not(plan, "") == (
             f"in bfloat16 openvino would have to be {behind:.1f}x as fast; it gains {GAIN_AT_LEAST.value:.1f}x at most"
         )
 
@@ -287,9 +290,7 @@ def test_an_engine_whose_calls_alone_take_longer_than_the_best_is_left_alone(by_
     plan = Plan(engine="saved_model", threads=1)
     assert (plan in proposed) == tried
     if not tried:
-        assert (
-            candidates.why_not(plan, False) == "a call of a tf.function from Python takes longer than the best of all"
-        )
+        assert candidates.why_not(plan, "") == "a call of a tf.function from Python takes longer than the best of all"
 
 
 def test_a_kind_far_behind_is_left_alone_and_the_words_say_so():
@@ -299,9 +300,9 @@ def test_a_kind_far_behind_is_left_alone_and_the_words_say_so():
     only = Plan(engine="onnx", threads=1, batch=1, transformations=("fixed_batch",))
     assert [plan for plan in proposed if plan.engine == "onnx"] == [only]
     assert len([plan for plan in proposed if plan.engine == "litert"]) >= 4
-    words = candidates.why_not(Plan(engine="onnx", precision="int8", threads=1), False)
+    words = candidates.why_not(Plan(engine="onnx", precision="int8", threads=1), "")
     assert words == f"the best with the kernels of onnx, {only}, takes 3.1x as long as the best of all"
-    words = candidates.why_not(Plan(engine="onnx", threads=1), False)
+    words = candidates.why_not(Plan(engine="onnx", threads=1), "")
     assert words == "the same with its batch size fixed was looked at, and that makes none slower"
 
 
@@ -321,7 +322,7 @@ def test_what_the_best_kind_gains_spares_the_others_a_look():
     assert tried["openvino"] == {"float32", "int8_static"}  # 3.3x is gained by int8, and nothing by float16
     assert tried["onnx"] == {"float32"}
     words = "in int8_static onnx would have to be 7.0x as fast; it gains 6.7x at most"
-    assert candidates.why_not(Plan(engine="onnx", precision="int8_static", threads=1), False) == words
+    assert candidates.why_not(Plan(engine="onnx", precision="int8_static", threads=1), "") == words
 
 
 def test_what_gains_much_in_one_kind_is_tried_in_another_that_is_far_behind_by_then():
@@ -363,7 +364,7 @@ def test_what_int8_gained_one_kind_counts_for_int8_static_in_another_where_nobod
 def test_a_plan_in_float32_is_not_said_to_need_a_gain_by_float32():
     space = space_of(("litert",), (1,), applicable=(), precisions=("float32", "int8"))
     _, _, candidates = searched(space, lambda plan: 1.0 if plan.precision == "int8" else 20.0)
-    assert "would have to be" not in candidates.why_not(Plan(engine="litert", threads=2), False)
+    assert "would have to be" not in candidates.why_not(Plan(engine="litert", threads=2), "")
 
 
 def test_an_engine_that_does_not_run_is_left_alone_and_the_words_say_so():
@@ -372,7 +373,7 @@ def test_an_engine_that_does_not_run_is_left_alone_and_the_words_say_so():
     plain = Plan(engine="onnx", threads=1)
     of_one_batch = plain.model_copy(update={"batch": 1, "transformations": ("fixed_batch",)})
     assert [plan for plan in proposed if plan.engine == "onnx"] == [of_one_batch, plain]
-    words = candidates.why_not(Plan(engine="onnx", precision="int8", threads=1), False)
+    words = candidates.why_not(Plan(engine="onnx", precision="int8", threads=1), "")
     assert words == "no engine with the kernels of onnx runs this net"
 
 
@@ -388,7 +389,7 @@ def test_what_helps_one_engine_is_tried_with_its_like():
     assert min(seen, key=seen.get) == Plan(engine="saved_model", precision="bfloat16", threads=1)
     untried = Plan(engine="c_api", threads=1)
     assert untried not in proposed
-    assert candidates.why_not(untried, False).startswith("saved_model, bfloat16, 1 thread has the same kernels")
+    assert candidates.why_not(untried, "").startswith("saved_model, bfloat16, 1 thread has the same kernels")
 
 
 def test_others_of_a_kind_that_is_behind_are_left_alone():
@@ -397,7 +398,7 @@ def test_others_of_a_kind_that_is_behind_are_left_alone():
     untried = Plan(engine="c_api", threads=1)
     assert untried not in proposed
     words = "frozen, 1 thread has the same kernels, and takes 1.8x as long as the best of all"
-    assert candidates.why_not(untried, False) == words
+    assert candidates.why_not(untried, "") == words
 
 
 @pytest.mark.parametrize("best", [1, 2, 8, 64])
@@ -416,14 +417,14 @@ def test_float16_without_arithmetic_for_it_is_no_gain_in_time(objective, tried):
     assert (plans["frozen"] in proposed) == tried
     if not tried:
         words = "nothing here computes in float16: each number would be converted to float32 and back"
-        assert candidates.why_not(plans["frozen"], False) == words
+        assert candidates.why_not(plans["frozen"], "") == words
 
 
 def test_words_for_a_plan_after_the_time_was_up():
     space = space_of(("graph", "litert"), tolerance=1e-4)
     _, _, candidates = searched(space, lambda plan: 1.0)
-    assert candidates.why_not(Plan(engine="graph", threads=1), True) == "the time was up"
-    assert "far more than the tolerance" in candidates.why_not(Plan(engine="litert", precision="int8"), True)
+    assert candidates.why_not(Plan(engine="graph", threads=1), TIME_UP) == TIME_UP
+    assert "far more than the tolerance" in candidates.why_not(Plan(engine="litert", precision="int8"), TIME_UP)
 
 
 def test_words_after_the_time_was_up_tell_what_was_known_before():
@@ -432,8 +433,8 @@ def test_words_after_the_time_was_up_tell_what_was_known_before():
     slow = {"litert": 1.0, "onnx": BEHIND_BATCH.value + 0.1}
     _, _, candidates = searched(space, lambda plan: slow.get(plan.engine, 9.0))
     plans = [Plan(engine="onnx", precision="int8", threads=1), Plan(engine="predict", threads=1)]
-    words = [candidates.why_not(plan, True) for plan in plans]
-    assert words == [candidates.why_not(plan, False) for plan in plans]
+    words = [candidates.why_not(plan, TIME_UP) for plan in plans]
+    assert words == [candidates.why_not(plan, "") for plan in plans]
     assert "takes 3.1x as long as the best of all" in words[0]
     assert words[1] == "predict spends its time in Python, whatever its settings"
 
@@ -447,11 +448,11 @@ def test_words_where_the_time_was_up_before_a_kind_was_tried():
     seen[litert] = 1.0
     other = Plan(engine="onnx", precision="int8", threads=1)
     candidates.forget([onnx])
-    assert [candidates.why_not(plan, True) for plan in (onnx, other)] == ["the time was up"] * 2
+    assert [candidates.why_not(plan, TIME_UP) for plan in (onnx, other)] == [TIME_UP] * 2
     assert candidates.next() == [onnx]
-    assert candidates.why_not(other, True) == "the time was up"  # it may run with any batch size
+    assert candidates.why_not(other, TIME_UP) == TIME_UP  # it may run with any batch size
     assert candidates.next() == [Plan(engine="onnx", threads=1)]
-    assert candidates.why_not(other, True) == "no engine with the kernels of onnx runs this net"
+    assert candidates.why_not(other, TIME_UP) == "no engine with the kernels of onnx runs this net"
 
 
 def test_words_for_a_precision_that_the_time_kept_from_being_looked_at():
@@ -464,7 +465,7 @@ def test_words_for_a_precision_that_the_time_kept_from_being_looked_at():
         plans = candidates.next()
     assert {plan.precision for plan in plans} == {"int8"}
     candidates.forget(plans)
-    assert {candidates.why_not(plan, True) for plan in plans} == {"the time was up"}
+    assert {candidates.why_not(plan, TIME_UP) for plan in plans} == {TIME_UP}
 
 
 @pytest.mark.parametrize(("threads", "in_full"), [((1,), True), ((1, 2, 4, 8, 16), False)])
@@ -489,7 +490,7 @@ def test_a_question_with_few_plans_is_tried_in_full(threads, in_full):
     assert {plan.precision for plan in proposed if plan.engine == "litert"} == {*find_engine("litert").precisions}
     engines = [plan.engine for plan in proposed if plan not in space.defaults]
     assert engines[2:] == sorted(engines[2:], reverse=True)  # after the first of each
-    reasons = {candidates.why_not(plan, False) for plan in set(space.plans()) - set(proposed)}
+    reasons = {candidates.why_not(plan, "") for plan in set(space.plans()) - set(proposed)}
     assert reasons == {
         "predict spends its time in Python, whatever its settings",
         "eager spends its time in Python, whatever its settings",
@@ -529,5 +530,5 @@ def test_what_decides_is_what_is_told():
         assert [candidates.decided[plan] for plan in plans] == [""] * len(plans)
         seen |= {plan: 1.0 + len(str(plan)) / 100 for plan in plans}
     for plan in set(space.plans()) - set(seen):
-        words = candidates.why_not(plan, False)
+        words = candidates.why_not(plan, "")
         assert words == candidates.decided[plan] or "no gain by itself" in words or "made it slower" in words

@@ -75,6 +75,7 @@ def search(dense, planted, asked, tmp_path):
                 given=given,
                 command=lambda plan, batch: f"run {plan} at {batch}",
             )
+            search.last = found
             found.run()
         return found
 
@@ -169,6 +170,9 @@ def test_a_search_that_was_stopped_goes_on_where_it_was(search, planted, tmp_pat
         search(*engines, watcher=Heard(stop))
     assert planted.nothing_left()
     assert len(finished) == 2
+    left = [trial for trial in search.last.found.trials if trial.name not in finished]
+    assert len(left) == len(engines) - 2
+    assert {(trial.status, trial.reason) for trial in left} == {(Status.NOT_TRIED, "the search was interrupted")}
     kept = {file: file.stat().st_mtime_ns for file in (tmp_path / "journal").rglob("*.json")}
     assert len(kept) == 2
     heard = Heard()

@@ -205,6 +205,13 @@ def test_a_question_that_makes_no_sense_is_refused_before_any_process(tuned, pla
     assert planted.left() == []
 
 
+def test_largest_answers_of_a_net_that_has_none_are_refused_before_any_process(planted):
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1, name="price")])
+    with pytest.raises(ValueError, match=r"^expected an output with several scores in a row.*price"):
+        tune(model, engines=("honest",), threads=1, same_top1=True)
+    assert planted.left() == []
+
+
 def test_a_net_whose_outputs_are_not_finite_is_said_once_before_any_trial(planted):
     x = keras.Input((6,), name="x")
     model = keras.Model(x, keras.layers.Dense(3, name="y")(keras.ops.log(-keras.ops.abs(x))), name="bad")

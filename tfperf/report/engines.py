@@ -13,6 +13,7 @@ from tfperf.measure.results import Fact, Result
 from tfperf.measure.words import format_bytes, format_interval, format_ratio, format_seconds, plain_ratio
 from tfperf.report.plots import PRECISION_COLOURS
 from tfperf.report.tables import bare_table, each_kind_once, remarks, with_notes
+from tfperf.report.tuning_words import percent_words
 from tfperf.trials.side_by_side import ANSWERS_ALIKE
 from tfperf.trials.survey import Survey
 from tfperf.trials.trial import Trial, median_seconds
@@ -55,7 +56,7 @@ def cost_table(survey: Survey) -> Group:
         table.add_row(
             escape(_label(row)),
             f"{row.agreement.relative_error:.1g}" if row.agreement.relative_error is not None else "-",
-            f"{row.agreement.same_top1_share:.0%}" if row.agreement.same_top1_share is not None else "-",
+            percent_words(row.agreement.same_top1_share),
             format_seconds(row.first_call_seconds or 0),
             format_seconds(row.load_seconds or 0),
             format_bytes(row.size) if row.size is not None else "-",

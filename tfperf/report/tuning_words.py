@@ -128,16 +128,12 @@ def percent_words(share: float | None) -> str:
 
 
 def tolerance_words(outcome: Outcome) -> str:
-    """What passes, and what the error is; that there is no largest answer, where it was to be the same."""
+    """What passes, and what the error is."""
     asked = outcome.question
     limit = f"Answers pass with an error of at most {asked.tolerance:.1g}"
     if asked.accuracy_drop is not None:
         limit = f"Answers pass if they lose at most {asked.accuracy_drop * 100:g} % of accuracy"
-    agreements = [trial.agreement for trial in outcome.trials if trial.agreement]
-    if asked.same_top1 and agreements and all(one.same_top1_share is None for one in agreements):
-        top1 = ". No output has several scores in a row: there is no largest answer that could be compared"
-    else:
-        top1 = " and with the same largest answer in every row" * asked.same_top1
+    top1 = " and with the same largest answer in every row" * asked.same_top1
     return f"{limit}{top1}. The error is {TOLERANCE_WORDS}."
 
 

@@ -101,6 +101,10 @@ class Candidates:
         """Take back plans that `next` has given and that were not looked at after all."""
         self._families.seen -= set(plans)
 
+    def forget_but(self, plans: Iterable[Plan]) -> None:
+        """Take back all others."""
+        self._families.seen &= set(plans)
+
     def _firsts(self, busy: Collection[str]) -> Iterator[Plan]:
         """For each family that nothing is known to run of, the first engine that was not tried, or not both ways.
 
@@ -185,19 +189,19 @@ class Candidates:
 
     # ------------------------------------------------------------ why others are not looked at
 
-    def why_not(self, plan: Plan, out_of_time: bool) -> str:
+    def why_not(self, plan: Plan, cut_short: str) -> str:
         """Why a plan was not looked at, in words.
 
         Args:
-            out_of_time: whether the time was up before all was looked at that may be best.
+            cut_short: what ended the search before all was looked at that may be best, in words; empty: nothing.
         """
         family = find_engine(plan.engine).family
-        if out_of_time and self._is_left(family):
-            return self._ruled_out(plan) or "the time was up"
+        if cut_short and self._is_left(family):
+            return self._ruled_out(plan) or cut_short
         if why := self.skip_reason(plan):
             return why
-        if out_of_time:
-            return "the time was up"
+        if cut_short:
+            return cut_short
         champion = self._families.champion(family)
         if champion is not None and plan.engine != champion.engine:
             return _lost_to(champion)

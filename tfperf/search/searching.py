@@ -107,7 +107,7 @@ class Search:
         self._waiting = WaitingProcesses(launcher, strategy.KEPT_SHARE.value * question.memory_limit)
         self._candidates = Candidates(space, self._ranking.cost_of, self._ranking.batch_of)
         self._began = time.monotonic()
-        self.ran_out_of_time = False
+        self.ran_out_of_time = self._interrupted = False
 
     # ------------------------------------------------------------ what has been found
 
@@ -155,7 +155,7 @@ class Search:
         What users have is looked at while the processors have nothing better to do: its start takes longest.
         """
         self._watcher.phase("trying the engines")
-        with PlanQueue(self._look_at, self._launcher.close) as queue:
+        with self._looks() as queue:
             queue.later(plan for plan in self._space.defaults if not self._known(plan))
             probes = [plan for plan in self._space.probes() if not self._known(plan)]
             self._leave(queue.run(probes, self._time_is_up))
@@ -163,8 +163,19 @@ class Search:
             queue.finish()
 
     def _look_further(self) -> None:
-        with PlanQueue(self._look_at, self._launcher.close) as queue:
+        with self._looks() as queue:
             self._follow_candidates(queue)
+
+    @contextlib.contextmanager
+    def _looks(self) -> Iterator[PlanQueue]:
+        """A few looks at a time; where they are interrupted, those that were not finished are taken back."""
+        try:
+            with PlanQueue(self._look_at, self._launcher.close) as queue:
+                yield queue
+        except KeyboardInterrupt:
+            self._interrupted = True
+            self._candidates.forget_but({trial.plan for trial in self._ranking.trials.values()})
+            raise
 
     def _follow_candidates(self, queue: PlanQueue) -> None:
         """Look at what a change of one part may make better, until nothing is left to change."""
@@ -343,9 +354,10 @@ class Search:
 
     def _not_tried(self) -> Iterator[Trial]:
         seen = {trial.plan for trial in self._ranking.trials.values()}
+        cut_short = "the search was interrupted" if self._interrupted else "the time was up" * self.ran_out_of_time
         for plan in self._space.plans():
             if plan not in seen:
-                reason = self._candidates.why_not(plan, self.ran_out_of_time)
+                reason = self._candidates.why_not(plan, cut_short)
                 batch = plan.batch or self._question.batches[0]
                 yield Trial(plan=plan, batch=batch, status=Status.NOT_TRIED, reason=printable(reason))
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from tfperf.engines.building import applicable
 from tfperf.engines.catalog import known_engines
+from tfperf.engines.checking import check_same_top1
 from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS, Precision, Transformation
 from tfperf.exports.keras_nets import own_constants
 from tfperf.files import scratch_folder
@@ -149,6 +150,8 @@ def tune(
             trial_seconds=trial_seconds,
             time_limit=time_limit,
         )
+        if question.same_top1:
+            check_same_top1(subject.servable.signature)
         if "latency" in question.objectives and len(question.batches) > 1:
             raise ValueError("expected one batch size for the latency of a call; give one, or ask for throughput")
         return _searched(question, subject, scratch, stack, cache=cache, fresh=fresh, watcher=watcher or _Quiet())
