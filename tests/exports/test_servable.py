@@ -156,6 +156,7 @@ def test_two_inputs_of_one_name_are_told_apart():
     from tfperf.exports.servable import _distinct
 
     assert _distinct(["a", "a", "b/c"]) == ["a_0", "a_1", "b_c"]
+    assert len({*_distinct(["a", "a", "a_0", "a_0_0", "a/0"])}) == 5
 
 
 def test_inputs_may_be_called_by_any_name(tmp_path):

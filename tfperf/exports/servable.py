@@ -395,8 +395,9 @@ def _distinct(names: Sequence[str]) -> list[str]:
     """The names with only what every format allows, numbered where two are alike."""
     plain = [re.sub(r"\W", "_", name, flags=re.ASCII)[:MOST_LETTERS] for name in names]
     plain = [f"x{name}" if name.startswith("_") else name for name in plain]  # TensorFlow's begin with a letter
-    repeated = {name for name, count in Counter(plain).items() if count > 1}
-    return [f"{name}_{index}" if name in repeated else name for index, name in enumerate(plain)]
+    while repeated := {name for name, count in Counter(plain).items() if count > 1}:
+        plain = [f"{name}_{index}" if name in repeated else name for index, name in enumerate(plain)]
+    return plain
 
 
 def _fits(given: Sequence[int | None], wanted: Sequence[int | None]) -> bool:
