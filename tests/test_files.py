@@ -402,6 +402,17 @@ def test_a_scratch_folder_is_gone_afterwards(place) -> None:
     assert list(place.iterdir()) == []
 
 
+def test_a_scratch_folder_is_made_where_the_file_system_has_no_locks(place, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
+    with scratch_folder("tfperf-test-") as first, scratch_folder("tfperf-test-") as second:
+        assert first.is_dir()
+        assert second.is_dir()
+    assert not [*place.iterdir()]
+
+
 def test_the_scratch_folder_of_a_killed_process_goes_and_what_others_hold_stays(another, place, monkeypatch) -> None:
     process, held = another
     (place / "tfperf-test-of-somebody-else").mkdir()

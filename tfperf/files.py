@@ -163,7 +163,7 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
             if time.time() - os.fstat(lock).st_mtime > GRACE:
                 shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=prefix) as name, (Path(name) / LOCK).open("w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _hold(file.fileno())
         yield Path(name)
 
 
@@ -235,7 +235,7 @@ def _name(error: BaseException, path: Path) -> None:
 
 
 def _hold(descriptor: int) -> None:
-    """Have `remove_parts` leave a file or folder alone, where the file system has locks."""
+    """Have those that look for what was left leave a file or folder alone, where the file system has locks."""
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
 
