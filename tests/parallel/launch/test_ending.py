@@ -1,6 +1,7 @@
 """The end of a launch whose signals come at the worst moments, each of them forced; it never hangs."""
 
 import contextlib
+import queue
 import signal
 import subprocess
 import sys
@@ -292,6 +293,45 @@ def test_what_a_watched_function_returns_or_raises_is_the_callers():
     assert watched(lambda: 3, Ending()) == 3
     with pytest.raises(HorovodError, match="words"):
         watched(lambda: (_ for _ in ()).throw(HorovodError("words")), Ending())
+
+
+class InterruptedLook(Ending):
+    """Ctrl-C comes while it is looked at."""
+
+    came = False
+
+    @property
+    def asked(self):
+        if not self.came:
+            self.came = True
+            raise KeyboardInterrupt
+        return super().asked
+
+
+class InterruptedTwice(InterruptedLook):
+    """And once more while the first is noted."""
+
+    again = False
+
+    def ask(self, number=signal.SIGTERM, _=None):
+        super().ask(number)
+        if not self.again:
+            self.again = True
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kind", [InterruptedLook, InterruptedTwice])
+def test_ctrl_c_ends_what_is_watched_between_whichever_lines_it_comes(kind):
+    ending, seen = kind(), queue.SimpleQueue()
+
+    def wait_for_the_end():
+        while ending.number is None:
+            time.sleep(0.01)
+        seen.put(ending.number)
+
+    with pytest.raises(KeyboardInterrupt):
+        watched(wait_for_the_end, ending, 10.0)
+    assert seen.get(timeout=10) == signal.SIGINT
 
 
 def test_a_watched_function_that_does_not_return_is_left_alone():

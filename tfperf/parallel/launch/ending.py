@@ -13,6 +13,9 @@ __all__ = ["ENDING_SIGNALS", "LOOK", "Ending", "LaunchEnded", "watched"]
 
 T = TypeVar("T")
 
+Returned = tuple[T | None, BaseException | None]
+"""What a function has returned, and what it has raised."""
+
 LOOK = 0.1
 """Seconds between two looks whether a launch is to end."""
 
@@ -80,7 +83,7 @@ def watched(function: Callable[[], T], ending: Ending, seconds: float = 0.0) -> 
     Raises:
         LaunchEnded: the launch is to end, and the function has not returned in time.
     """
-    outcome: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    outcome: queue.SimpleQueue[Returned[T]] = queue.SimpleQueue()
 
     def call() -> None:
         try:
@@ -88,21 +91,32 @@ def watched(function: Callable[[], T], ending: Ending, seconds: float = 0.0) -> 
         except BaseException as error:
             outcome.put((None, error))
 
-    threading.Thread(target=call, daemon=True).start()
+    try:
+        threading.Thread(target=call, daemon=True).start()
+        value, error, interruption = _awaited(outcome, ending, seconds)
+    except BaseException:  # Ctrl-C comes between any two lines, and what was started must end all the same
+        ending.ask(signal.SIGINT)
+        raise
+    if interruption or error:
+        raise interruption or error  # type: ignore[misc]  # mypy: perhaps None
+    return value  # type: ignore[return-value]  # the function's
+
+
+def _awaited(
+    outcome: "queue.SimpleQueue[Returned[T]]", ending: Ending, seconds: float
+) -> tuple[T | None, BaseException | None, KeyboardInterrupt | None]:
+    """What a function has returned and raised, and the Ctrl-C that came meanwhile, where nobody handles it."""
     patience: Patience | None = None
-    interruption: BaseException | None = None
+    interruption: KeyboardInterrupt | None = None
     while True:
         try:
-            value, error = outcome.get(timeout=LOOK)
-        except queue.Empty:
-            if ending.asked:
-                patience = patience or Patience(seconds)
-                if not patience.left():
-                    raise interruption or LaunchEnded from None
-        except KeyboardInterrupt as ctrl_c:  # in a program that handles no signals itself
+            while patience is None or patience.left():
+                with contextlib.suppress(queue.Empty):
+                    return (*outcome.get(timeout=LOOK), interruption)
+                if ending.asked:
+                    patience = patience or Patience(seconds)
+        except KeyboardInterrupt as ctrl_c:  # wherever in the loop it comes
             ending.ask(signal.SIGINT)
             interruption = ctrl_c
         else:
-            if interruption or error:
-                raise interruption or error  # type: ignore[misc]  # mypy: perhaps None
-            return value  # type: ignore[return-value]  # the function's
+            raise interruption or LaunchEnded
