@@ -65,10 +65,11 @@ $(STAMP): requirements.txt constraints.txt pyproject.toml setup.py
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $(STAMP)
 
-# Built once against the installed TensorFlow, 2 minutes on 2 cores, and kept in the user's cache for the next .venv.
+# Built once against the installed TensorFlow, 2 to 3 minutes on 2 cores, and kept in the user's cache for the next .venv.
 $(HOROVOD): $(STAMP)
 	PIP_CONSTRAINT=constraints.txt $(BIN)/tfperf horovod install
 	touch $(HOROVOD)
 
+# What was measured, results/, stays.
 clean:
-	rm -rf .venv .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis results $(BOOK)
+	rm -rf .venv .venv-peers build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis $(BOOK)

@@ -1,7 +1,7 @@
 """Is tfperf's choice for a net ever slower than what its peers do with it?
 
     make peers                                       # once: installs PyTorch and JAX in .venv-peers
-    python benchmarks/peers.py                       # about 30 minutes; leave the machine alone meanwhile
+    python benchmarks/peers.py                       # 20 to 40 minutes; leave the machine alone meanwhile
     python benchmarks/peers.py --quick               # rougher, in a third of the time
     python benchmarks/peers.py --net mlp --net resnet18 --json figures.json
 

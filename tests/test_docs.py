@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tfperf.engines.catalog import ENGINES
+from tfperf.engines.plan import PRECISIONS, TRANSFORMATIONS
 from tfperf.nets import NAMES
+from tfperf.search.question import OBJECTIVES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = {
@@ -135,3 +138,9 @@ def test_the_way_of_a_tuning_passes_through_files_that_are_there():
     assert len(places) == 7
     for room, module in places:
         assert (ROOT / "tfperf" / room / (f"{module}.py" if module else "__init__.py")).is_file()
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(one.name for one in ENGINES), *PRECISIONS, *TRANSFORMATIONS, *OBJECTIVES])
+def test_what_options_of_tune_take_is_in_its_page(name):
+    table = [line for line in PAGES["docs/tuning.md"].read_text().splitlines() if line.startswith("| ")]
+    assert f"`{name}`" in "\n".join(table)

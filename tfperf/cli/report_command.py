@@ -14,7 +14,11 @@ def report(
     result: Annotated[Path, typer.Argument(help="The result file of tfperf tune.", metavar="RESULT.json")],
     output: Annotated[
         Path | None,
-        typer.Option(help="The report to write: .html, .md or .csv.", show_default="RESULT.html", metavar="FILE"),
+        typer.Option(
+            help="Where to write it: .html, .md or .csv; of a training .html.",
+            show_default="RESULT.html",
+            metavar="FILE",
+        ),
     ] = None,
 ) -> None:
     """Make a report of a tuning: HTML in one file, Markdown or CSV."""

@@ -77,7 +77,7 @@ def tune(
         typer.Option(metavar="FILE", help="Where the results go, for tfperf report. [results/tune_NAME.json]"),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a report there: .html, .md or .csv.")
+        Path | None, typer.Option(metavar="FILE", help="Write a report there: .html, .md or .csv; with --train .html.")
     ] = None,
     export: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="A new folder, for the files that run the winner.")

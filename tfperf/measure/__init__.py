@@ -7,6 +7,7 @@ from tfperf.measure.comparison import Comparison, Ratio, Verdict
 from tfperf.measure.environment import Conditions, Environment
 from tfperf.measure.measurement import Doubt, Measurement, Stop
 from tfperf.measure.memory import PeakMemory
+from tfperf.measure.results import Result, read_result, write_result
 from tfperf.measure.sampling import Progress, measure
 from tfperf.measure.statistics import Interval
 from tfperf.measure.words import format_bytes, format_seconds
@@ -23,6 +24,7 @@ __all__ = [
     "PeakMemory",
     "Progress",
     "Ratio",
+    "Result",
     "Stop",
     "Verdict",
     "check_agreement",
@@ -30,4 +32,6 @@ __all__ = [
     "format_bytes",
     "format_seconds",
     "measure",
+    "read_result",
+    "write_result",
 ]

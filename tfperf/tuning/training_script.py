@@ -1,4 +1,4 @@
-"""The winner as a script that needs only Keras and `tfperf.training`."""
+"""The winner as a script of Keras and `tfperf.training`, with the model and data that were named."""
 
 import textwrap
 from collections.abc import Iterator

@@ -50,7 +50,7 @@ class BestTraining:
         return self.plan
 
     def script(self) -> str:
-        """A Python script that trains so, and needs only Keras and `tfperf.training`."""
+        """A Python script that trains so, with Keras and `tfperf.training`, on the model and data that were named."""
         return script(self._outcome, self.plan)
 
     def __repr__(self) -> str:
