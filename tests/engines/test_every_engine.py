@@ -45,6 +45,24 @@ def test_its_answers_are_the_nets_at_any_batch(engine, net, servable_of, cache):
             assert len(arrays[0]) == batch
 
 
+@pytest.mark.parametrize("engine", NAMES)
+def test_names_may_be_alike(engine, cache):
+    """As an input and as an output, twice among outputs, and but for capital letters, which TensorFlow makes alike."""
+    import keras
+
+    from tfperf.exports.servable import Servable
+
+    inputs = {name: keras.Input((4,), name=name) for name in ("image", "Image")}
+    both = keras.layers.Add()([keras.layers.Dense(4)(x) for x in inputs.values()])
+    outputs = {"image_1": keras.layers.Dense(4)(both), "twice": [both, keras.layers.ReLU()(both)]}
+    servable = Servable.from_net(keras.Model(inputs, outputs, name="alike"))
+    assert [form.name for form in servable.signature.inputs] == ["Image_0", "image_1"]
+    assert [form.name for form in servable.signature.outputs] == ["image_1", "twice_1", "twice_2"]
+    with build(servable, Plan(engine=engine), cache=cache) as runner:
+        arrays = servable.signature.random_inputs(3)
+        assert check_runner(runner, arrays, servable.reference(arrays)).relative_error <= 1e-5
+
+
 @pytest.mark.parametrize("engine", [name for name in NAMES if name != "litert"])
 def test_a_net_that_loops_over_time_is_run_at_any_batch(engine, servable_of, cache):
     servable = servable_of("recurrent")

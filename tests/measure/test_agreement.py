@@ -133,3 +133,23 @@ def test_a_reference_of_zeros() -> None:
 
 def test_complex_outputs_keep_their_imaginary_part() -> None:
     assert not check_agreement("x", np.array([1 + 1j]), np.array([1 + 2j])).passed
+
+
+@pytest.mark.parametrize(
+    ("ours", "share"),
+    [([1.0, 1.0, 0.2], 1), ([0.9999999, 1.0, 0.2], 1), ([1.0, 0.9, 0.2], 1), ([1.0, 0.9, 1.1], 0)],
+)
+def test_where_several_are_the_largest_any_of_them_is(ours: list, share: int) -> None:
+    assert check_agreement("ties", np.array([ours]), np.array([[1.0, 1.0, 0.2]])).same_top1_share == share
+
+
+def test_pixels_are_quantities() -> None:
+    pixels = np.arange(256, dtype="uint8").reshape(1, 16, 16)
+    brighter = np.minimum(pixels, 254) + np.uint8(1)
+    assert check_agreement("brighter", brighter, pixels).relative_error == pytest.approx(1 / 255)
+
+
+def test_ids_that_float64_has_no_room_for_are_told_apart() -> None:
+    ids = np.array([2**60, 2**60 + 2])
+    assert check_agreement("ids", ids + 1, ids).relative_error == 1
+    assert check_agreement("ids", ids, ids).relative_error == 0

@@ -52,7 +52,7 @@ def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], 
 
 
 def write_onnx(servable: "Servable", file: Path, batch: int | None = None) -> None:
-    """Write the net in float32, inputs and outputs under their names in the signature.
+    """Write the net in float32, inputs and outputs under their names in the signature, told apart.
 
     Args:
         batch: None: any.
@@ -63,6 +63,7 @@ def write_onnx(servable: "Servable", file: Path, batch: int | None = None) -> No
     import tfperf.engines.onnx_operations  # noqa: F401  # of which tf2onnx is told by that
     from tfperf.exports.graphs import with_constants
 
+    servable = servable.named_as(servable.signature.told_apart)
     forms = servable.signature.inputs
     specs = [tf.TensorSpec(form.with_batch(batch), form.dtype, name=form.name) for form in forms]
     traced = _traced(servable, batch)
@@ -107,7 +108,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     except Exception as error:  # its errors have no common class but this
         raise EngineError(f"{plan} cannot load the net: {shortened(error)}") from error
     inputs = [form.name for form in signature.inputs]
-    outputs = [form.name for form in signature.outputs]
+    outputs = [form.name for form in signature.told_apart.outputs]
     call = session.run
     if len(inputs) == 1:
         (name,) = inputs

@@ -51,7 +51,7 @@ def convert(servable: "Servable", plan: Plan, examples: Sequence[NDArray[Any]], 
             onnx.convert(servable, plan, examples, Path(place))
             net = openvino.convert_model(str(Path(place) / onnx.FILE))
         else:
-            servable.save(Path(place), plan.fixed_batch)
+            servable.named_as(servable.signature.told_apart).save(Path(place), plan.fixed_batch)
             net = openvino.convert_model(place)
         openvino.save_model(net, str(folder / FILE), compress_to_fp16=False)
     return {}
@@ -77,7 +77,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
         raise EngineError(f"{plan} cannot load the net: {shortened(error)}") from error
     request = compiled.create_infer_request()
     inputs = [_place(compiled.inputs, form.name) for form in signature.inputs]
-    outputs = [_place(compiled.outputs, form.name) for form in signature.outputs]
+    outputs = [_place(compiled.outputs, form.name) for form in signature.told_apart.outputs]
     asarray = np.asarray
     tensor, give, infer, take = openvino.Tensor, request.set_input_tensor, request.infer, request.get_output_tensor
 

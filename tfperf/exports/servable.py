@@ -391,12 +391,13 @@ def _as_argument(name: str) -> str:
     return f"x_{name}" if name[:1].isdigit() or keyword.iskeyword(name) or name == "self" else name
 
 
+@tf.autograph.experimental.do_not_convert  # it is called while nets are traced
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names with only what every format allows, numbered where two are alike."""
+    """The names with only what every format allows, numbered where two are alike; to TensorFlow, A and a are."""
     plain = [re.sub(r"\W", "_", name, flags=re.ASCII)[:MOST_LETTERS] for name in names]
     plain = [f"x{name}" if name.startswith("_") else name for name in plain]  # TensorFlow's begin with a letter
-    while repeated := {name for name, count in Counter(plain).items() if count > 1}:
-        plain = [f"{name}_{index}" if name in repeated else name for index, name in enumerate(plain)]
+    while repeated := {name for name, count in Counter(map(str.lower, plain)).items() if count > 1}:
+        plain = [f"{name}_{index}" if name.lower() in repeated else name for index, name in enumerate(plain)]
     return plain
 
 

@@ -50,6 +50,19 @@ class Signature(Value):
     inputs: tuple[TensorForm, ...]
     outputs: tuple[TensorForm, ...]
 
+    @property
+    def told_apart(self) -> "Signature":
+        """This, for formats in which an output cannot have the name of an input, as a denoiser's may: it gets another."""
+        given = {form.name for form in self.inputs}
+        taken, outputs = given | {form.name for form in self.outputs}, []
+        for form in self.outputs:
+            name = form.name
+            while form.name in given and name in taken:
+                name += "_out"
+            taken.add(name)
+            outputs.append(form.model_copy(update={"name": name}))
+        return self.model_copy(update={"outputs": tuple(outputs)})
+
     def check(self, arrays: Sequence[Any]) -> None:
         """Refuse inputs that the net does not take.
 

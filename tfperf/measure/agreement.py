@@ -45,12 +45,12 @@ def check_agreement(candidate: str, outputs: Any, reference: Any, tolerance: flo
 
     The relative error is the largest absolute error divided by the largest absolute reference output:
     the error of a small logit beside large ones is measured by the large ones, as it decides nothing. Where both are
-    whole numbers or truth values, such as the ids of classes or tokens, it is the share of them that differ: an id
-    beside the right one is as wrong as any other.
+    truth values or whole numbers of 4 bytes or more, such as the ids of classes or tokens, it is the share of them that
+    differ: an id beside the right one is as wrong as any other. Shorter ones are taken for pixels and sound.
 
     The rows of an output lie along its last axis: of shape (batch, classes) or (batch, tokens, classes) each has the
     scores of one decision. The share of them with the same largest is over all outputs of floating numbers that have
-    two axes or more, and two numbers or more in a row.
+    two axes or more, and two numbers or more in a row; where several of the reference are the largest, any of them is.
 
     Args:
         candidate: name of what gave `outputs`.
@@ -62,26 +62,26 @@ def check_agreement(candidate: str, outputs: Any, reference: Any, tolerance: flo
     """
     ours, theirs = dict(_leaves(outputs)), dict(_leaves(reference))
     scored = [place for place, array in theirs.items() if _has_scores(array)]
-    named = {
-        place for place, array in theirs.items() if {array.dtype.kind, ours.get(place, array).dtype.kind} <= {*"biu"}
+    same_form = {place: array.shape for place, array in ours.items()} == {k: v.shape for k, v in theirs.items()}
+    wrong = {  # of names, which are compared as they are: float64 has no room for all of them
+        place: np.count_nonzero(ours[place] != array) / max(array.size, 1)
+        for place, array in theirs.items()
+        if same_form and _has_names(array) and ours[place].dtype.kind in "biu"
     }
     ours, theirs = ({place: _exact(array) for place, array in arrays.items()} for arrays in (ours, theirs))
     if not theirs or any(not np.isfinite(array).all() for array in theirs.values()):
         raise MeasurementError(f"the reference for '{candidate}' has outputs that are not finite; check its input")
     absolute = relative = top1 = None
-    same_form = {place: array.shape for place, array in ours.items()} == {k: v.shape for k, v in theirs.items()}
     if same_form and all(np.isfinite(array).all() for array in ours.values()):
         errors = {place: _largest(ours[place] - array) for place, array in theirs.items()}
         absolute = max(errors.values())
         relative = max(
-            np.count_nonzero(ours[place] != array) / max(array.size, 1)
-            if place in named
-            else _share(errors[place], _largest(array))
+            wrong[place] if place in wrong else _share(errors[place], _largest(array))
             for place, array in theirs.items()
         )
         if not math.isfinite(relative):
             relative = None
-        same = [ours[place].argmax(axis=-1) == theirs[place].argmax(axis=-1) for place in scored]
+        same = [_choose_a_largest(ours[place], theirs[place]) for place in scored]
         rows = sum(one.size for one in same)
         top1 = sum(int(one.sum()) for one in same) / rows if rows else None
     return Agreement(
@@ -108,6 +108,17 @@ def _leaves(outputs: Any, place: str = "") -> Iterator[tuple[str, NDArray[Any]]]
 def _has_scores(array: NDArray[Any]) -> bool:
     """Whether it has rows of several floating numbers; the kind of bfloat16 is none of NumPy's own."""
     return array.dtype.kind not in "biuc" and array.ndim > 1 and array.shape[-1] > 1
+
+
+def _has_names(array: NDArray[Any]) -> bool:
+    """Whether its numbers name something, so that none is nearer to another than a third."""
+    return array.dtype.kind == "b" or (array.dtype.kind in "iu" and array.dtype.itemsize >= 4)
+
+
+def _choose_a_largest(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.bool_]:
+    """For each row whether the largest of ours is one of the largest of theirs."""
+    chosen = np.take_along_axis(theirs, ours.argmax(axis=-1)[..., None], axis=-1)[..., 0]
+    return chosen == theirs.max(axis=-1)
 
 
 def _exact(array: NDArray[Any]) -> NDArray[Any]:
