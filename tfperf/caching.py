@@ -29,6 +29,7 @@ __all__ = [
     "cache_place",
     "home_folder",
     "keep_within_bound",
+    "remove_given_up",
 ]
 
 GIB = 2**30
@@ -38,9 +39,6 @@ BOUND_GIB = 8.0
 
 LATELY = 600.0
 """Seconds since its last use for which a folder counts as in use: some time lies between making and loading it."""
-
-JOURNALS = "tune"
-"""The folder of the cache with the journals of searches, a lock beside each (`tfperf.search.journal`)."""
 
 LOCK = ".lock"
 """What the name of a lock has beyond that of its journal."""
@@ -143,10 +141,8 @@ def cache_bound() -> int:
 def keep_within_bound(room: Path) -> None:
     """Remove what was used longest ago from a folder of the cache, until the cache is within its bound.
 
-    What a `Uses` of any process holds stays, and what was used in the last 10 minutes. Journals that nobody holds and
-    nobody has written for 30 days go first, also where the cache is within its bound.
+    What a `Uses` of any process holds stays, and what was used in the last 10 minutes.
     """
-    _remove_given_up(room.parent / JOURNALS)
     excess = cache_bytes(room.parent) - cache_bound()
     if excess <= 0:
         return
@@ -193,8 +189,11 @@ class Uses:
         return _status(folder).st_ino == os.fstat(descriptor).st_ino  # else it was removed meanwhile
 
 
-def _remove_given_up(journals: Path) -> None:
-    """Remove the journals with which nobody goes on, and their locks."""
+def remove_given_up(journals: Path) -> None:
+    """Remove the journals of searches in a folder that nobody holds and nobody has written for 30 days.
+
+    A lock lies beside each (`tfperf.search.journal`), and goes with it.
+    """
     names = {path.name.removesuffix(LOCK) for path in journals.glob("[!.]*")}
     for journal, lock in ((journals / name, journals / f"{name}{LOCK}") for name in names):
         if time.time() - max(_status(journal).st_mtime, _status(lock).st_mtime) < GIVEN_UP:

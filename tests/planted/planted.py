@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,7 @@ def convert(servable: Any, plan: Plan, examples: Sequence[NDArray[Any]], folder:
     if plan.engine == "hang_in_convert":
         hang()
     if plan.engine == "segfault_in_convert":
+        tempfile.mkdtemp(prefix="left-")
         crash()
     if plan.engine == "hang_in_compile":
         (folder / "source").touch()

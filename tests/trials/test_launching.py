@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from tfperf.engines import Plan
+from tfperf.exports.opening import open_model
 from tfperf.trials import host
 from tfperf.trials.launching import Launcher
 from tfperf.trials.process import Origin, store_arrays
@@ -100,23 +101,33 @@ def test_a_converter_that_dies_costs_its_own_plan_alone(launcher, planted, dense
     assert [path.name.split("-")[0] for path in (tmp_path / "cache").glob("[!.]*")] == ["planted"]
 
 
-LEAVES = """
-import os, signal, tempfile
+def test_what_a_killed_converter_leaves_is_in_the_scratch_folder(launcher, planted, tmp_path):
+    several = launcher(cache=tmp_path / "cache")
+    assert why_not(several, "segfault_in_convert")[0] is Status.CRASHED
+    assert list(planted.temporary.iterdir()) == []
+    assert len(list((tmp_path / "temporary").glob("left-*"))) == 1
+
+
+KEEPS = """
+import pathlib, tempfile
+import keras
 
 def build():
-    tempfile.mkdtemp(prefix="left-")
-    os.kill(os.getpid(), signal.SIGKILL)
+    units = int((pathlib.Path(tempfile.gettempdir()) / "units").read_text())
+    return keras.Sequential([keras.Input((8,), name="x"), keras.layers.Dense(units, name="y")])
 """
 
 
-def test_what_a_killed_process_leaves_is_in_the_scratch_folder(launcher, planted, tmp_path):
-    (tmp_path / "leaves.py").write_text(LEAVES)
-    several = launcher(origin=Origin(f"{tmp_path / 'leaves.py'}:build"), cache=tmp_path / "cache")
-    for engine in ("honest", "eager"):  # the one is converted, the other opens the model itself
-        status, words = why_not(several, engine)
-        assert (status, "killed by SIGKILL" in words) == (Status.CRASHED, True)
-    assert list(planted.temporary.iterdir()) == []
-    assert len(list((tmp_path / "temporary").glob("left-*"))) == 2
+def test_a_model_finds_what_it_keeps_among_temporary_files(planted, tmp_path, monkeypatch):
+    """As TensorFlow Hub keeps what it has downloaded."""
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (planted.temporary / "units").write_text("4")
+    (tmp_path / "keeps.py").write_text(KEEPS)
+    model = f"{tmp_path / 'keeps.py'}:build"
+    servable = open_model(model)
+    with Launcher(servable, Origin(model), tmp_path, cache=tmp_path / "cache") as several:
+        for engine in ("honest", "eager"):  # the one is converted, the other opens the model itself
+            several.start(Plan(engine=engine))
 
 
 def test_whatever_is_raised_in_this_process_is_an_answer(launcher, monkeypatch):
@@ -189,6 +200,19 @@ def test_closing_tells_who_waits(launcher, planted):
         with pytest.raises(TrialError, match=r"its process was ended$"):
             several.start(Plan(engine=engine))
     assert planted.left() == []
+
+
+def test_a_second_ctrl_c_while_all_are_ended_leaves_none(launcher, planted, monkeypatch):
+    several = launcher()
+    hosts = [several.start(plan)[0].host for plan in (HONEST, EQUAL, HONEST)]
+    with monkeypatch.context() as patch:
+        patch.setattr(host.Child, "close", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            several.close()
+    assert not any(one.alive for one in hosts)
+    assert planted.left() == []
+    for one in hosts:
+        one.close()
 
 
 def test_others_stand_still_while_one_is_measured(launcher, planted, dense, within_seconds):

@@ -46,7 +46,8 @@ def call_with_arrays(function: Any, signature: Signature) -> Callable[..., Array
     Args:
         function: concrete; takes and gives the signature's tensors by name.
     """
-    order = [tensor.name.split(":")[0].lower() for tensor in function.inputs[: len(signature.inputs)]]  # as it is loaded
+    # Capital letters are small ones in what TensorFlow has loaded
+    order = [tensor.name.split(":")[0].lower() for tensor in function.inputs[: len(signature.inputs)]]
     places = [[form.name.lower() for form in signature.inputs].index(name) for name in order]
     captured = list(function.captured_inputs)
     types = [tensor.dtype for tensor in function.outputs]

@@ -1,9 +1,12 @@
 """From what a user types to a net: a name of get_net, code, a .keras file, or a SavedModel."""
 
+import contextlib
 import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -24,7 +27,12 @@ FORMS = f"a net ({', '.join(NAMES)}), file.py:callable, module:callable, a .kera
 
 
 def open_model(
-    model: str | keras.Model, *, signature: str | None = None, seed: int = 0, example: Any = None
+    model: str | keras.Model,
+    *,
+    signature: str | None = None,
+    seed: int = 0,
+    example: Any = None,
+    around: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> Servable:
     """The net that MODEL means.
 
@@ -34,6 +42,7 @@ def open_model(
         signature: of a SavedModel; None: "serving_default".
         seed: of the weights of a net by name.
         example: inputs that a `keras.Model` can be called with; needed only by one that knows none of its own.
+        around: gives what is entered while the user's own code runs.
 
     Raises:
         ExportError: there is no such model, it is not one, or its code fails; the message is one line.
@@ -54,7 +63,9 @@ def open_model(
     if path.suffix == ".keras":
         return Servable.from_net(read_keras_file(path), name=path.stem)
     with recording_first_calls() as first_calls:
-        net, example = _net_of(call_named(find_named(model)), model)
+        with around():
+            made = call_named(find_named(model))
+        net, example = _net_of(made, model)
     return Servable.from_net(net, example, called_with=first_calls.get(net, ()))
 
 

@@ -391,7 +391,7 @@ def _as_argument(name: str) -> str:
     return f"x_{name}" if name[:1].isdigit() or keyword.iskeyword(name) or name == "self" else name
 
 
-@tf.autograph.experimental.do_not_convert  # it is called while nets are traced
+@tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]  # it is called while nets are traced
 def _distinct(names: Sequence[str]) -> list[str]:
     """The names with only what every format allows, numbered where two are alike; to TensorFlow, A and a are."""
     plain = [re.sub(r"\W", "_", name, flags=re.ASCII)[:MOST_LETTERS] for name in names]

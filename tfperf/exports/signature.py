@@ -52,7 +52,7 @@ class Signature(Value):
 
     @property
     def told_apart(self) -> "Signature":
-        """This, for formats in which an output cannot have the name of an input, as a denoiser's may: it gets another."""
+        """This, with other names for outputs named as an input, as a denoiser's may be: some formats have none such."""
         given = {form.name for form in self.inputs}
         taken, outputs = given | {form.name for form in self.outputs}, []
         for form in self.outputs:

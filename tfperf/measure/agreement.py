@@ -115,10 +115,10 @@ def _has_names(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "b" or (array.dtype.kind in "iu" and array.dtype.itemsize >= 4)
 
 
-def _choose_a_largest(ours: NDArray[Any], theirs: NDArray[Any]) -> NDArray[np.bool_]:
+def _choose_a_largest(ours: NDArray[Any], theirs: NDArray[Any]) -> Any:
     """For each row whether the largest of ours is one of the largest of theirs."""
     chosen = np.take_along_axis(theirs, ours.argmax(axis=-1)[..., None], axis=-1)[..., 0]
-    return chosen == theirs.max(axis=-1)
+    return np.equal(chosen, theirs.max(axis=-1))
 
 
 def _exact(array: NDArray[Any]) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from tfperf.caching import cache_folder
+from tfperf.caching import cache_folder, remove_given_up
 from tfperf.engines.catalog import known_engines
 from tfperf.errors import SearchError
 from tfperf.files import remove_parts, writing_whole
@@ -31,7 +31,7 @@ Kind = TypeVar("Kind", bound=AnyTrial)
 Note = TypeVar("Note", bound=Value)
 
 OF_THE_MOMENT = (Status.MISSING, Status.OUT_OF_MEMORY)
-"""What may come out otherwise when the search goes on: a package is installed then, or more memory is free."""
+"""What may come out otherwise when the search goes on: a package of another engine, or more memory, is there then."""
 
 KILLED = re.compile(r"\bits process was killed by SIG(HUP|INT|KILL|TERM)\b")
 """How `tfperf.trials.host` says that a process was killed from outside: by somebody, or by Linux for its memory."""
@@ -129,7 +129,7 @@ class Journal(Generic[Kind]):
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else searches for the same meanwhile, where the file system has locks.
+        """Nobody else searches for the same meanwhile, where the file system has locks; journals given up by others go.
 
         Raises:
             SearchError: somebody does.
@@ -143,6 +143,7 @@ class Journal(Generic[Kind]):
                 raise SearchError("this net is being tuned by another process; wait for it, or end it") from error
             except OSError:
                 pass  # it has none: at worst two searches do the same
+            remove_given_up(self.folder.parent)  # not this one, which is held
             yield
 
     def _read(self, pattern: str, kind: type[Note]) -> Iterator[Note]:

@@ -149,6 +149,11 @@ class Child:
             self._closed = True
             self._process.close()
 
+    def kill(self) -> None:
+        """End it without waiting for anything."""
+        self._over = self._over or TrialError(Status.CRASHED, "its process was ended")
+        self._process.kill()
+
     def _look(self, patience: Patience) -> None:
         """Look now and then at the memory, however short the answers are in coming."""
         if self._stands_still:
@@ -238,6 +243,8 @@ class Here:
     def close(self) -> None:
         """Let the plan go."""
         self._worker = Worker()
+
+    kill = close
 
 
 Host = Child | Here

@@ -1,6 +1,7 @@
 """From plans to processes that run them, for one net; what they load is converted in a process too."""
 
 import contextlib
+import os
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from tfperf.exports.servable import Servable
 from tfperf.trials.host import DEADLINE, Child, Here, Host
 from tfperf.trials.process import EngineProcess, Loaded, Origin, store_arrays
 from tfperf.trials.trial import Status, TrialError
+from tfperf.trials.worker import USUAL_TMPDIR
 
 __all__ = ["Launcher"]
 
@@ -51,7 +53,7 @@ class Launcher:
         Args:
             origin: how a process opens it again.
             scratch: folder for files that go to processes, and for their temporary files: they are killed at their
-                end, and remove none.
+                end, and remove none. The model's own code has its temporary files where they always are.
             representative: inputs from which `int8_static` takes its scales; None: random ones.
             cache: folder of conversions; None: in tfperf's own cache.
             deadline: seconds for each answer of a process, after which it is ended.
@@ -67,7 +69,7 @@ class Launcher:
         temporary = scratch / "temporary"
         temporary.mkdir(exist_ok=True)
         self._settings: dict[str, Any] = {
-            "environment": {"TMPDIR": str(temporary)},
+            "environment": {"TMPDIR": str(temporary), USUAL_TMPDIR: os.environ.get("TMPDIR", "")},
             "deadline": deadline,
             "memory_limit": memory_limit,
         }
@@ -147,8 +149,13 @@ class Launcher:
         with self._changing:
             self.closed = True
             hosts, self._hosts = self._hosts, set()
-        for host in hosts:
-            host.close()
+        try:
+            for host in hosts:
+                host.close()
+        except BaseException:  # Ctrl-C once more
+            for host in hosts:
+                host.kill()
+            raise
 
     def __enter__(self) -> "Launcher":
         """Close at the end of the `with` block."""

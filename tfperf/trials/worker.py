@@ -5,12 +5,14 @@ answer is a line of JSON on what was standard output. What the engine prints goe
 it and its own processes read is empty.
 """
 
+import contextlib
 import itertools
 import json
 import os
 import resource
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -33,9 +35,29 @@ if TYPE_CHECKING:
     from tfperf.engines.conversions import Conversions
     from tfperf.exports.servable import Servable
 
-__all__ = ["Worker", "answer_of", "main", "serve"]
+__all__ = ["USUAL_TMPDIR", "Worker", "answer_of", "main", "serve", "temporary_files_as_usual"]
+
+USUAL_TMPDIR = "TFPERF_USUAL_TMPDIR"
+"""The variable with what TMPDIR is outside of the process, empty where it is not set."""
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
+
+
+@contextlib.contextmanager
+def temporary_files_as_usual() -> Iterator[None]:
+    """Have temporary files where the user has them meanwhile: code may look for what it has kept among them."""
+    usual = os.environ.get(USUAL_TMPDIR, os.environ.get("TMPDIR", ""))
+    ours = os.environ.pop("TMPDIR", None), tempfile.tempdir
+    tempfile.tempdir = None  # it is looked for anew
+    if usual:
+        os.environ["TMPDIR"] = usual
+    try:
+        yield
+    finally:
+        os.environ.pop("TMPDIR", None)
+        if ours[0] is not None:
+            os.environ["TMPDIR"] = ours[0]
+        tempfile.tempdir = ours[1]
 
 
 class Worker:
@@ -188,7 +210,8 @@ def _open(origin: list[Any], weights: str, signature: str) -> "Servable":
     from tfperf.exports.opening import open_model
 
     model, chosen, seed = origin  # a `process.Origin`
-    servable = open_model(model, signature=chosen, seed=seed).named_as(Signature.model_validate_json(signature))
+    opened = open_model(model, signature=chosen, seed=seed, around=temporary_files_as_usual)
+    servable = opened.named_as(Signature.model_validate_json(signature))
     if servable.net is not None:
         servable.net.set_weights(_arrays(Path(weights)))
     return servable

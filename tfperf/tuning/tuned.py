@@ -1,5 +1,6 @@
 """What a tuning gives back: the answer, the runner, and the files to deploy."""
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,9 +130,10 @@ class Tuned:
         return trial_table(self.outcome)
 
     def forget(self) -> None:
-        """Remove what is kept for going on with a search that was stopped."""
+        """Remove what is kept for going on with a search that was stopped, unless another process goes on with it."""
         if self._journal is not None:
-            self._journal.discard()
+            with contextlib.suppress(SearchError), self._journal.held():
+                self._journal.discard()
 
     def __str__(self) -> str:
         return answer(self.outcome)

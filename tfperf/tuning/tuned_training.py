@@ -1,5 +1,6 @@
 """What a tuning of training gives back: the answer, the plan to apply, and the script."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,10 @@ class TunedTraining:
         return trial_table(self.outcome)
 
     def forget(self) -> None:
-        """Remove what is kept for going on with a search that was stopped."""
+        """Remove what is kept for going on with a search that was stopped, unless another process goes on with it."""
         if self._journal is not None:
-            self._journal.discard()
+            with contextlib.suppress(SearchError), self._journal.held():
+                self._journal.discard()
 
     def __str__(self) -> str:
         return answer(self.outcome)
