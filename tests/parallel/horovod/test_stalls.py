@@ -62,15 +62,26 @@ def watch(monkeypatch):
     monkeypatch.setenv(STALL_LIMIT_VARIABLE, str(LIMIT))
     monkeypatch.delenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", raising=False)
 
-    def watch(world):
+    def watch(world, beside=()):
         monkeypatch.setattr(stalls, "time", world)
         monkeypatch.setattr(stalls, "hvd", world)
-        monkeypatch.setattr(stalls, "_all_exchanges", [world])
+        monkeypatch.setattr(stalls, "_all_exchanges", [*beside, world])
         with pytest.raises(WatchEndedError):
             stalls._watch(world.shutdown)
         return world.shutdowns
 
     return watch
+
+
+def test_the_longest_wait_is_the_one_that_ends_a_rank(watch):
+    """Exchanges of another thread come and go meanwhile."""
+
+    class Brief(World):
+        def waiting(self):
+            return int(world.now)
+
+    world = World()
+    assert watch(world, beside=[Brief()]) == [0.5 + LIMIT + stalls.ANSWER_SECONDS]
 
 
 def test_a_rank_that_waits_in_vain_warns_and_ends(watch, capsys):

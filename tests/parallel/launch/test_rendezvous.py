@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -138,6 +139,16 @@ def test_a_rank_that_never_comes_is_named(join, capfd):
         first.say("cmd=barrier_in")
         assert second.ask("cmd=barrier_in") == first.hear() == ""  # hung up, on which MPICH ends the rank
     assert capfd.readouterr().err.count("rank 1 did not reach hvd.init() within 0.2 s") == 1
+
+
+def test_a_rank_that_has_come_may_take_its_time(join, capfd):
+    with ProcessManager(2, patience_s=0.5) as manager:
+        first = join(manager, 0)
+        first.say("cmd=barrier_in")
+        second = join(manager, 1)
+        time.sleep(0.7)
+        assert second.ask("cmd=barrier_in") == first.hear() == "cmd=barrier_out rc=0"
+    assert "did not reach" not in capfd.readouterr().err
 
 
 def test_a_job_that_ends_blames_no_rank(join, capfd):

@@ -8,6 +8,7 @@ from typing import Any
 import horovod.tensorflow as hvd
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfperf.errors import HorovodError
 from tfperf.parallel.horovod.collectives import broadcast_variables, gather, tensorflow_variable
@@ -178,7 +179,7 @@ class GuardCallback(keras.callbacks.Callback):
             raise ValueError(f"expected unequal to be one of {', '.join(POLICIES)}, received {unequal!r}")
         self.every = every
         self.unequal = unequal
-        self._batches = 0
+        self._batches = self._begun = 0
         self._longest: int | None = None
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
@@ -201,7 +202,7 @@ class GuardCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Count the batches of this epoch."""
-        self._batches = 0
+        self._batches, self._begun = 0, self._steps_taken()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Compare the weights when it is time to; end an epoch that others cannot follow further."""
@@ -220,7 +221,8 @@ class GuardCallback(keras.callbacks.Callback):
         """
         if self.model.stop_training is _EPOCH_IS_OVER:
             self.model.stop_training = False
-        counts = meet("at the end of an epoch", self._batches)
+        several = self.model.steps_per_execution > 1  # Keras counts those of an execution that the data ended early
+        counts = meet("at the end of an epoch", self._steps_taken() - self._begun if several else self._batches)
         if hvd.size() == 1:
             return
         if self._equalise(counts):
@@ -228,6 +230,11 @@ class GuardCallback(keras.callbacks.Callback):
             broadcast_variables(variables, counts.index(max(counts)))
         self._check_weights()
         self._average_statistics()
+
+    def _steps_taken(self) -> int:
+        """Steps that the optimizer has taken since it was made."""
+        optimizer: Any = distributed_part(self.model.optimizer)
+        return int(tensorflow_variable(optimizer._iterations))
 
     def _equalise(self, counts: list[int]) -> bool:
         """Whether numbers of batches differ; if so, all epochs from now on are as long as the shortest."""
@@ -259,7 +266,9 @@ class GuardCallback(keras.callbacks.Callback):
         digests = gather_digests(statistics)
         for number, variable in enumerate(statistics):
             if differing_ranks({rank: theirs[number] for rank, theirs in digests.items()}):
-                tensorflow_variable(variable).assign(hvd.allreduce(variable.value, op=hvd.Average))
+                mine = tensorflow_variable(variable)
+                exact = tf.cast(mine, tf.float64 if mine.dtype == tf.float64 else tf.float32)  # Horovod has no bfloat16
+                mine.assign(tf.cast(hvd.allreduce(exact, op=hvd.Average), mine.dtype))
 
 
 def _untrained(model: keras.Model) -> list[keras.Variable]:
@@ -386,7 +395,9 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         return (1 + ended * (size - 1) / self.warmup_epochs) / size
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Say on rank 0 that the rate has arrived."""
+        """Have the rate arrive, whatever the last execution of several steps began with; say so on rank 0."""
+        if epoch == self.warmup_epochs - 1:
+            self._set(self.initial_lr)
         super().on_epoch_end(epoch, logs)
         if epoch == self.warmup_epochs - 1 and self.verbose and hvd.rank() == 0:
             rate = float(self.model.optimizer.learning_rate)

@@ -75,7 +75,7 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
         process_set: the ranks that take part.
         average_aggregated_gradients: False: gradients of the micro-steps of an update are summed, as Horovod
             does by default, and not averaged, as Keras does.
-        local_layers: layers whose gradients stay on their rank; they are clipped apart from the others.
+        local_layers: layers whose gradients stay on their rank, built or not; they are clipped apart from the others.
         scale_local_gradients: divide those by the number of ranks, as Horovod does.
         skip_nonfinite: an update whose gradient has a NaN or infinity on any rank is left out on all of them
             and counted in `optimizer.skipped_steps`.
@@ -85,7 +85,7 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
 
     Raises:
         HorovodError: `hvd.init()` was not called, Keras is not on TensorFlow, or Adasum was asked for without MPI.
-        TypeError: not a Keras 3 optimizer.
+        TypeError: not a Keras 3 optimizer, or one of several that go their own ways.
         ValueError: it is distributed already, or an option is out of its range.
     """
     _check_options(optimizer, op, gradient_predivide_factor, groups)
@@ -112,9 +112,8 @@ def DistributedOptimizer(  # noqa: N802 - the field's name for it
     }
     inner.__class__ = type(type(inner).__name__, (Distributed, type(inner)), settings)
     inner._start()
-    for layer in [local_layers] if isinstance(local_layers, keras.layers.Layer) else local_layers:
-        for variable in layer.variables:
-            inner.register_local_var(variable)
+    layers = [local_layers] if isinstance(local_layers, keras.layers.Layer) else local_layers
+    inner._local_layers.extend(layers)
     return optimizer
 
 
@@ -141,6 +140,8 @@ class Distributed(_Optimizer):
     _scale_local: bool
     _skip_nonfinite: bool
     _finite: tf.Tensor | None
+    _registered: set[Any]
+    _local_layers: list[keras.layers.Layer]
 
     def __init__(self, **config: Any) -> None:
         """Make another one like this from its config, as `from_config` does."""
@@ -151,7 +152,8 @@ class Distributed(_Optimizer):
         # Past Keras's tracking of variables: what is saved stays what the plain optimizer saves.
         with tf.init_scope():
             counters = {name: tf.Variable(0, dtype=tf.int64, trainable=False) for name in ("reduced", "skipped")}
-        self.__dict__.update(_counters=counters, _local=set(), _equal_start=False, _has_gradients=False)
+        self.__dict__.update(_counters=counters, _registered=set(), _local_layers=[])
+        self.__dict__.update(_equal_start=False, _has_gradients=False)
 
     @property
     def reductions(self) -> int:
@@ -165,7 +167,12 @@ class Distributed(_Optimizer):
 
     def register_local_var(self, variable: Any) -> None:
         """Keep the gradient of this variable on its rank: it is not exchanged."""
-        self._local.add(self._var_key(variable))
+        self._registered.add(self._var_key(variable))
+
+    @property
+    def _local(self) -> set[Any]:
+        """Keys of the variables that stay on their rank; a layer may be built after the optimizer was made."""
+        return self._registered | {self._var_key(own) for layer in self._local_layers for own in layer.variables}
 
     def shared(self, variables: Iterable[Any]) -> list[Any]:
         """Those of the variables that are equal on all ranks: all but the local ones and their momenta."""
@@ -254,8 +261,12 @@ class Distributed(_Optimizer):
         return any(other != first for other in others)
 
     def _backend_apply_gradients(self, grads: Sequence[Gradient], trainable_variables: Sequence[Any]) -> None:
+        """Wait for a gradient first: in a step that finds no more data what waits for none is done all the same."""
         self.__dict__.update(_current=list(trainable_variables))
-        super()._backend_apply_gradients(grads, trainable_variables)
+        last = grads[-1].values if isinstance(grads[-1], tf.IndexedSlices) else grads[-1]
+        with tf.control_dependencies([last]):  # the first that there is: backpropagation begins with the last layer
+            tensorflow_variable(self._iterations).read_value()  # which Keras counts up after this
+            super()._backend_apply_gradients(grads, trainable_variables)
 
     def _clip_gradients(self, grads: Sequence[Gradient]) -> list[Gradient]:
         reduced = self._exchange(grads)
@@ -343,6 +354,11 @@ def _check_options(optimizer: Any, op: int, factor: float, groups: int | None) -
         raise HorovodError(f"expected Keras on TensorFlow, it is on {keras.backend.backend()}; set KERAS_BACKEND")
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         raise TypeError(f"expected a Keras 3 optimizer (keras.optimizers), received {type(optimizer).__name__}")
+    if isinstance(_innermost(optimizer), keras.optimizers.MultiOptimizer):
+        raise TypeError(
+            "expected one optimizer, received a MultiOptimizer, which applies its own without exchanging anything; "
+            "use one for all layers"
+        )
     if distributed_part(optimizer):
         raise ValueError("expected an optimizer that is not distributed yet; wrap it once")
     if op not in (hvd.Average, hvd.Sum, hvd.Adasum):

@@ -161,8 +161,8 @@ def _watch(shutdown: Callable[[], None]) -> None:
                 _tell_others(told, waiting=False)
                 told = None
             continue
-        waited = now - min(since.values())
-        exchanges, number = pending[0]
+        exchanges, number = min(pending, key=lambda one: since[id(one[0]), one[1]])
+        waited = now - since[id(exchanges), number]
         if waited >= limit:
             _say(rank, size, exchanges.what, waited, "so this rank ends")
             if exchanges.waiting() == number:  # another rank may have ended it meanwhile, and elastic training go on

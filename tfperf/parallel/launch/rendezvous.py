@@ -131,6 +131,7 @@ class ProcessManager:
             "finalize": "cmd=finalize_ack rc=0",
         }
         self._here: set[int] = set()
+        self._came = threading.Condition()
         self._barrier = threading.Barrier(size)
         self._told = threading.Lock()
         self._ended = False
@@ -143,7 +144,9 @@ class ProcessManager:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended = True
+        with self._came:
+            self._ended = True
+            self._came.notify_all()
         self._barrier.abort()
         self._server.shutdown()
         self._server.server_close()
@@ -167,7 +170,9 @@ class ProcessManager:
         words = dict(word.split("=", 1) for word in asked.split() if "=" in word)
         match words.get("cmd"):
             case "initack":
-                self._here.add(int(words["pmiid"]))
+                with self._came:
+                    self._here.add(int(words["pmiid"]))
+                    self._came.notify_all()
                 return f"cmd=initack rc=0\ncmd=set size={self._size}\ncmd=set rank={words['pmiid']}\ncmd=set debug=0"
             case "put":
                 self._values[words["key"]] = value
@@ -182,14 +187,14 @@ class ProcessManager:
         return self._fixed_answers.get(words.get("cmd", ""))
 
     def _wait_for_all(self) -> None:
-        missing = set(range(self._size)) - self._here
-        try:
-            self._barrier.wait(self._patience if missing else None)  # once all are here, they may take their time
-        except threading.BrokenBarrierError:
+        with self._came:
+            self._came.wait_for(lambda: len(self._here) == self._size or self._ended, self._patience)
             missing = set(range(self._size)) - self._here
-            if missing and not self._ended and self._told.acquire(blocking=False):
+        if missing:
+            if not self._ended and self._told.acquire(blocking=False):
                 say(f"{name_ranks(sorted(missing))} did not reach hvd.init() within {self._patience:g} s of the others")
-            raise
+            self._barrier.abort()
+        self._barrier.wait()  # once all are here, they may take their time
 
 
 class _Server(socketserver.ThreadingTCPServer):

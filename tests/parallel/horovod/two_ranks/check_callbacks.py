@@ -138,6 +138,13 @@ def test_warm_up_of_a_given_length() -> None:
     assert rates(callback, epochs=2) == pytest.approx([0.5, 0.6, 0.7, 0.8] + [0.8] * 4)
 
 
+def test_warm_up_arrives_where_several_steps_are_one_execution() -> None:
+    model = dense_net()
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.5)), "mse", steps_per_execution=4)
+    fit(model, [C.LearningRateWarmupCallback(0.8, warmup_epochs=2)], steps=4, epochs=3)
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.8)
+
+
 def test_warm_up_says_when_it_is_over(capsys: pytest.CaptureFixture[str]) -> None:
     rates(C.LearningRateWarmupCallback(0.8, warmup_epochs=1, verbose=1), epochs=2)
     assert everywhere(capsys.readouterr().out.strip()) == ["epoch 1: warm-up of the learning rate ended at 0.8", ""]

@@ -272,6 +272,63 @@ def test_local_layers_stay_those_of_each_rank_from_one_fit_to_the_next(optimizer
     assert_same([[v.numpy() for v in model.layers[2].variables]])
 
 
+def test_a_local_layer_that_is_built_later_stays_on_its_rank() -> None:
+    local = keras.layers.Dense(4)
+    model = keras.Sequential([local, keras.layers.Dense(3)])
+    model.compile(hvd.DistributedOptimizer(K.Adam(0.05), local_layers=local), "mse")
+    words = words_of(model, data_of("known", 4), epochs=2, callbacks=hvd.callbacks.default())
+    assert everywhere(words) == ["", ""]
+    kernels = everywhere(local.kernel.numpy().tolist())
+    assert kernels[0] != kernels[1]
+    assert_same([weights_of(model.layers[1])])
+
+
+@pytest.mark.parametrize("kind", ["known", "unknown"])
+def test_unequal_batches_with_several_steps_in_one_execution(kind: str) -> None:
+    """5 and 6 batches, 4 at a time: Keras counts 8 on both ranks."""
+    model = compiled()
+    model.compile(model.optimizer, "mse", steps_per_execution=4)
+    with pytest.warns(UserWarning, match="rank 1 had 5, others up to 6"):
+        words = words_of(model, data_of(kind, 6 - hvd.rank()), epochs=2, callbacks=hvd.callbacks.default())
+    assert everywhere(words) == ["", ""]
+    assert_same([weights_of(model)])
+
+
+@pytest.mark.parametrize("optimizer", ["accumulates", "averages", "scheduled"])
+def test_a_step_that_finds_no_data_changes_nothing(optimizer: str) -> None:
+    """TensorFlow does of it what waits for no gradient."""
+    decay = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
+    make = {
+        "accumulates": lambda: K.SGD(0.1, gradient_accumulation_steps=2),
+        "averages": lambda: K.SGD(0.1, use_ema=True, ema_momentum=0.5),
+        "scheduled": lambda: K.SGD(decay),
+    }[optimizer]
+    found = []
+    for kind in ("known", "unknown"):
+        keras.utils.set_random_seed(0)
+        model = dense_net()
+        model.compile(hvd.DistributedOptimizer(make()), "mse")
+        assert words_of(model, data_of(kind, 3), epochs=2) == ""
+        found.append([int(model.optimizer._iterations), model.optimizer.reductions, *weights_of(model)])
+    for known, unknown in zip(*found, strict=True):
+        np.testing.assert_array_equal(known, unknown)
+
+
+def test_statistics_in_bfloat16_are_averaged() -> None:
+    keras.config.set_dtype_policy("bfloat16")
+    model = keras.Sequential([keras.Input((5,)), keras.layers.BatchNormalization(), keras.layers.Dense(3)])
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.01)), "mse")
+    words = words_of(model, data_of("known", 4), callbacks=hvd.callbacks.default())
+    assert everywhere(words) == ["", ""]
+    assert_same([[np.asarray(v.numpy(), "float32") for v in model.layers[0].non_trainable_variables]])
+
+
+def test_an_optimizer_of_several_is_refused() -> None:
+    optimizer = K.MultiOptimizer([{"optimizer": K.SGD(0.1), "filter": "dense"}])
+    with pytest.raises(TypeError, match="MultiOptimizer, which applies its own"):
+        hvd.DistributedOptimizer(optimizer)
+
+
 def test_an_optimizer_that_is_not_distributed_is_told() -> None:
     model = dense_net()
     model.compile(K.SGD(0.1), "mse")
