@@ -15,13 +15,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 from horovod.common.elastic import ObjectState, run_fn
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 from tfperf.parallel.horovod.collectives import broadcast_variables, tensorflow_variable
-from tfperf.parallel.horovod.coordination import fewest
+from tfperf.parallel.horovod.coordination import fewest, meet
 from tfperf.parallel.horovod.optimizer import distributed_part
 from tfperf.parallel.horovod.process import shutdown, shutdown_at_exit
-from tfperf.parallel.horovod.stalls import forget_exchanges
+from tfperf.parallel.horovod.stalls import forget_exchanges, watching
 
 __all__ = ["CommitStateCallback", "KerasState", "UpdateBatchStateCallback", "UpdateEpochStateCallback", "run"]
 
@@ -61,6 +61,23 @@ class KerasState(ObjectState):
         self._kept = self._read()
         super().save()
         self._copy_values()
+
+    def take(self) -> tuple[list[np.ndarray], dict[str, Any]]:
+        """What is now, for `commit_taken`."""
+        return self._read(), copy.deepcopy({name: getattr(self, name) for name in self._saved_state})
+
+    def commit_taken(self, taken: tuple[list[np.ndarray], dict[str, Any]]) -> None:
+        """Commit what was taken some steps ago; where hosts have come or gone all workers go on from there.
+
+        Raises:
+            HostsUpdatedInterrupt: they have.
+        """
+        self._kept, self._saved_state = taken
+        try:
+            self.check_host_updates()
+        except HostsUpdatedInterrupt:
+            self.restore()
+            raise
 
     def restore(self) -> None:
         """Go back to what was kept last."""
@@ -125,8 +142,10 @@ def _start_again() -> None:
 class CommitStateCallback(keras.callbacks.Callback):
     """Commits the state every so many batches of an epoch and at its end.
 
-    Where the length of an epoch is known, its last batch alone makes no commit: training would go on from an epoch
-    without batches.
+    The last batch alone makes no commit: training would go on from an epoch without batches. Where the length of an
+    epoch is not known, a batch is therefore committed after the next one, which shows that it was not the last; all
+    workers must have come so far. While gradients are accumulated nothing is committed: those that workers have
+    gathered apart would be lost where another one joins.
     """
 
     def __init__(self, state: KerasState, batches_per_commit: int = 1) -> None:
@@ -135,7 +154,8 @@ class CommitStateCallback(keras.callbacks.Callback):
         self.state = state
         self.batches_per_commit = batches_per_commit
         self._steps: int | None = None
-        self._batches = 0
+        self._batches = self._considered = 0
+        self._taken: tuple[list[np.ndarray], dict[str, Any]] | None = None
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
         """Learn how long an epoch is: all workers commit at once."""
@@ -143,19 +163,42 @@ class CommitStateCallback(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Count from here."""
-        self._batches = 0
+        self._batches = self._considered = 0
+        self._taken = None
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Commit when it is time to."""
-        passed = batch + 1  # with steps_per_execution, several at once
-        due = passed // self.batches_per_commit > self._batches // self.batches_per_commit
-        self._batches = passed
-        if due and (self._steps is None or passed < self._steps):
-            self.state.commit()
+        self._batches = batch + 1  # with steps_per_execution, several at once
+        due = self._batches // self.batches_per_commit > self._considered // self.batches_per_commit
+        due = due and self._is_updated()
+        if due:
+            self._considered = self._batches
+        if self._steps is not None:
+            if due and self._batches < self._steps:
+                self.state.commit()
+            return
+        if self._taken is not None and _all_are_here():
+            self.state.commit_taken(self._taken)
+        self._taken = self.state.take() if due else None
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Commit."""
+        """Commit, together with workers that have more batches."""
+        meet("at the end of an epoch", self._batches)  # in the guard's words: either may come first
         self.state.commit()
+
+    def _is_updated(self) -> bool:
+        """Whether no gradient waits for an update."""
+        optimizer: Any = distributed_part(self.state.optimizer) or self.state.optimizer
+        steps = getattr(optimizer, "gradient_accumulation_steps", None)
+        return not steps or int(tensorflow_variable(optimizer._iterations)) % int(steps) == 0
+
+
+def _all_are_here() -> bool:
+    """Whether all workers have just done a batch; one that waits at the end of its epoch counts as nothing."""
+    if hvd.size() == 1:
+        return True
+    with watching("a commit"):
+        return bool(hvd.allreduce(tf.constant(1), op=hvd.Sum) == hvd.size())
 
 
 class UpdateBatchStateCallback(keras.callbacks.Callback):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from comparing import assert_same, batches, dataset_of, dense_net, share, weights_of
+from horovod.common.exceptions import HostsUpdatedInterrupt
 
 import tfperf.parallel.horovod as hvd
 from tfperf.parallel.horovod.collectives import Reduction
@@ -171,6 +172,77 @@ def test_ranks_with_other_numbers_of_batches_commit_at_once() -> None:
     with pytest.warns(UserWarning, match="rank 1 had 4"):
         commits = commits_of(5 - hvd.rank(), 2)
     assert everywhere(commits) == [[(0, 2), (1, 0)]] * 2
+
+
+def unknown(steps: int) -> tf.data.Dataset:
+    return dataset_of([share(batch) for batch in batches(steps)]).filter(lambda *_: True)
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize("guard", ["first", "last"])
+def test_ranks_with_unknown_numbers_of_batches_commit_at_once(guard: str) -> None:
+    """What all have done, but for the last batch of the shorter one."""
+    model = dense_net()
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.1)), "mse")
+    state = E.KerasState(model, batch=0, epoch=0)
+    state.sync()
+    commits: list[tuple[int, int]] = []
+    state.check_host_updates = lambda: commits.append((state._saved_state["epoch"], state._saved_state["batch"]))
+    callbacks = [
+        E.UpdateBatchStateCallback(state),
+        E.UpdateEpochStateCallback(state),
+        E.CommitStateCallback(state),
+    ]
+    callbacks.insert(0 if guard == "first" else 3, hvd.callbacks.GuardCallback())
+    with pytest.warns(UserWarning, match="rank 1 had 4"):
+        model.fit(unknown(5 - hvd.rank()), verbose=0, shuffle=False, callbacks=callbacks)
+    assert everywhere(commits) == [[(0, 1), (0, 2), (0, 3), (1, 0)]] * 2
+    assert_same([weights_of(model)])
+
+
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")
+@pytest.mark.parametrize("check", ["1", "2", "3", "4"])
+def test_an_epoch_of_unknown_length_goes_on_with_a_batch(check: str) -> None:
+    """Hosts come at each of the looks for them in an epoch of 4 batches; what is left is no empty epoch."""
+    model = dense_net()
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.1)), "mse")
+    state = E.KerasState(model, batch=0, epoch=0)
+    state.sync()
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(0)
+        if len(looks) == int(check):
+            raise HostsUpdatedInterrupt(skip_sync=True)
+
+    state.check_host_updates = look
+    trained: list[int] = []
+    while state.epoch < 1:
+        callbacks = [
+            E.UpdateBatchStateCallback(state),
+            E.UpdateEpochStateCallback(state),
+            E.CommitStateCallback(state),
+        ]
+        try:
+            trained.append(4 - state.batch)
+            model.fit(unknown(4).skip(state.batch), verbose=0, shuffle=False, callbacks=callbacks)
+        except HostsUpdatedInterrupt:
+            continue
+    assert everywhere(0 not in trained) == [True, True]
+    assert everywhere(int(model.optimizer.iterations)) == [4, 4]
+    assert_same([weights_of(model)])
+
+
+def test_gradients_on_their_way_to_an_update_are_not_committed() -> None:
+    model = dense_net()
+    model.compile(hvd.DistributedOptimizer(K.SGD(0.1, gradient_accumulation_steps=2)), "mse")
+    state = E.KerasState(model, batch=0, epoch=0)
+    state.sync()
+    commits: list[int] = []
+    state.commit = lambda: commits.append(state.batch)
+    callbacks = [E.UpdateBatchStateCallback(state), E.CommitStateCallback(state)]
+    model.fit(dataset_of([share(batch) for batch in batches(6)]), verbose=0, shuffle=False, callbacks=callbacks)
+    assert everywhere(commits) == [[2, 4, 0]] * 2
 
 
 def test_run_restores_after_a_failed_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
