@@ -92,6 +92,14 @@ def valley(numbers, bottom, steepness):
     return {one: 1 + steepness * abs(place - bottom % len(numbers)) for place, one in enumerate(numbers)}
 
 
+def test_a_sibling_is_tried_where_its_family_is_behind_only_in_another_precision():
+    """TensorFlow is seen in bfloat16 first, LiteRT in float16, which makes both twice as fast."""
+    space = space_of(("graph", "saved_model", "litert"), (1,), precisions=("bfloat16", "float16"))
+    engines, precisions = {"graph": 1.0, "saved_model": 1.2, "litert": 1.1}, {"bfloat16": 1.0, "float16": 0.5}
+    proposed, _, _ = searched(space, lambda plan: engines.get(plan.engine, 9.0) * precisions.get(plan.precision, 9.0))
+    assert Plan(engine="graph", precision="float16", threads=1) in proposed
+
+
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
 def test_the_best_of_the_space_is_found_where_the_parts_of_a_plan_add_up(data):

@@ -267,7 +267,9 @@ class Candidates:
         """Why an engine is not better than another of its family with the same settings; empty: it may be."""
         if self._calls_too_slowly(engine):
             return "a call of a tf.function from Python takes longer than the best of all"
-        if (behind := self._families.behind(engine.family)) > SIBLING.value:
+        # Both: unchanged, families may have been seen in other precisions
+        behind = min(self._families.behind(engine.family), self._families.behind_now(engine.family))
+        if behind > SIBLING.value:
             return f"{champion} has the same kernels, and {_behind_words(behind)}"
         ours, theirs = map(self._families.plain_cost, (engine.name, champion.engine))
         if engine.name in self._families.tried_engines() and ours > SIBLING.value * theirs:
