@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfperf.errors import HardwareError
 from tfperf.explaining.explanation import StepPart, TrainingStep
-from tfperf.explaining.training_step import _at_rest, explain_step, step_words
+from tfperf.explaining.training_step import _at_rest, _batches_of, explain_step, step_words
 from tfperf.exports.servable import Servable
 from tfperf.training import fast_optimizer
 from tfperf.training.optimizers import is_fast
@@ -40,6 +40,43 @@ def test_a_step_is_the_sum_of_its_parts(servable, data):
 def test_batches_of_another_size_are_refused(servable):
     with pytest.raises(ValueError, match=r"expected batches of 4, as is asked for\. Received: data in batches of 16"):
         explain_step(servable, 4, batches(16), time_limit=0.5)
+
+
+def test_fewer_examples_than_a_batch_are_refused(servable):
+    few = np.ones([3, 8], np.float32)
+    with pytest.raises(ValueError, match=r"^expected 4 examples or more\. Received: 3$"):
+        explain_step(servable, 4, (few, few), time_limit=0.1)
+
+
+@pytest.mark.parametrize("steps", [2, 500])
+def test_examples_in_memory_are_gathered_by_shuffled_places(servable, steps):
+    x = np.repeat(np.arange(18, dtype=np.float32), 8).reshape([18, 8])
+    fed = _batches_of((x, x), servable, 4, steps)
+    assert "Prefetch" in type(fed).__name__
+    assert not any("Shuffle" in type(one).__name__ for one in sources(fed))  # its buffer is filled row by row
+    epochs = [np.concatenate([batch.numpy() for (batch,) in fed]) for _ in range(2)]
+    for rows in epochs:
+        assert rows.shape == (4 * min(steps, 4), 8)  # the two examples that make no batch are left out
+        assert len(set(rows[:, 0])) == len(rows)
+        np.testing.assert_array_equal(rows, rows[:, :1].repeat(8, axis=1))
+    assert not np.array_equal(*epochs)
+
+
+def sources(fed):
+    """A data set, and all that it reads from."""
+    return [fed] + [one for source in fed._inputs() for one in sources(source)]
+
+
+@pytest.mark.parametrize("named", ["arrays", "set"])
+@pytest.mark.parametrize("keys", [("query", "doc"), ("first", "second")], ids=["names of inputs", "other names"])
+def test_a_dictionary_feeds_a_list_of_inputs_by_name(named, keys):
+    query, doc = keras.Input((3,), name="query"), keras.Input((3,), name="doc")
+    net = keras.Model([query, doc], keras.layers.Dense(1)(keras.layers.Concatenate()([query, doc])))
+    x = {keys[1]: np.ones([8, 3], np.float32), keys[0]: np.zeros([8, 3], np.float32)}
+    data = (x, np.ones(8)) if named == "arrays" else tf.data.Dataset.from_tensor_slices((x, np.ones(8))).batch(4)
+    zeros, ones = next(iter(_batches_of(data, Servable.from_net(net), 4, 2)))
+    np.testing.assert_array_equal(zeros, np.zeros([4, 3]))
+    np.testing.assert_array_equal(ones, np.ones([4, 3]))
 
 
 def test_what_has_nothing_to_train_is_refused():

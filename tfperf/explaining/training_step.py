@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -68,6 +68,7 @@ def explain_step(
 
     Raises:
         HardwareError: it is no Keras model, or has no weights to train.
+        ValueError: the batches of data are of another size, or its examples are fewer than one batch.
     """
     net = servable.net
     if net is None or not net.trainable_variables:
@@ -82,7 +83,7 @@ def explain_step(
             "backward, weights": _repeated(steps.gradients, ready, count),
             "optimizer": _repeated(steps.train, ready, count),
             "Python": _fit(steps, tf.data.Dataset.from_tensors(ready).repeat(count)),
-            "input": _fit(steps, _batches_of(data, servable, batch).repeat().take(count)),
+            "input": _fit(steps, _batches_of(data, servable, batch, count).repeat().take(count)),
         }
         found = compare(works, time_limit=time_limit, min_rounds=ROUNDS, seed=0, on_progress=on_progress)
     parts, before, width_before = [], 0.0, 0.0
@@ -197,10 +198,18 @@ def _fit(steps: _Steps, batches: Any) -> Callable[[], Any]:
     return lambda: model.fit(batches, shuffle=False, verbose=0)
 
 
-def _batches_of(data: Any, servable: Servable, batch: int) -> Any:
-    """The inputs of data, in batches of flat tuples of tensors; examples in memory are shuffled, as fit does."""
+def _batches_of(data: Any, servable: Servable, batch: int, steps: int) -> Any:
+    """The inputs of data, in batches of flat tuples of tensors; examples in memory are shuffled, as fit does.
+
+    Args:
+        data, servable, batch: as `explain_step` takes them.
+        steps: of a call of fit.
+
+    Raises:
+        ValueError: the batches are of another size, or the examples in memory are fewer than one batch.
+    """
     if data is not None and not is_arrays(data):
-        batches = data.map(lambda x, *_: tuple(keras.tree.flatten(x)))
+        batches = data.map(lambda x, *_: _in_order(x, servable))
         rows = int(next(iter(batches))[0].shape[0])
         if rows != batch:
             raise ValueError(f"expected batches of {batch}, as is asked for. Received: data in batches of {rows}")
@@ -209,8 +218,42 @@ def _batches_of(data: Any, servable: Servable, batch: int) -> Any:
         rows = batch * max(1, min(MOST_STEPS, RANDOM_BYTES // _bytes_of(servable, batch)))
         arrays = tuple(servable.signature.random_inputs(rows))
     else:
-        arrays = tuple(keras.tree.flatten(data[0]))
-    return tf.data.Dataset.from_tensor_slices(arrays).shuffle(len(arrays[0])).batch(batch, drop_remainder=True)
+        arrays = _in_order(data[0], servable)
+    rows = len(arrays[0])
+    if rows < batch:
+        raise ValueError(f"expected {batch} examples or more. Received: {rows}")
+    return _shuffled([tf.convert_to_tensor(array) for array in arrays], rows, batch, steps)
+
+
+def _shuffled(tensors: list[Any], rows: int, batch: int, steps: int) -> Any:
+    """Batches of what lies in memory, gathered by places in a new order, as Keras feeds arrays to fit.
+
+    Keras shuffles all places once in an epoch. A call of a few steps shuffles only as many places as it takes, from
+    anywhere among all: the shuffle then has the same share of a step as in an epoch.
+    """
+    full = min(rows // batch, steps)
+    everywhere = tf.random.shuffle(tf.range(rows, dtype=tf.int64))
+
+    def places(_: Any) -> Any:
+        begin = tf.random.uniform([], maxval=rows - full * batch + 1, dtype=tf.int64)
+        order = tf.random.shuffle(everywhere[begin : begin + full * batch])
+        return tf.data.Dataset.from_tensor_slices(tf.reshape(order, [full, batch]))
+
+    def examples(at: Any) -> Any:
+        return tuple(tf.gather(tensor, at) for tensor in tensors)
+
+    batches = tf.data.Dataset.range(1).flat_map(places).map(examples, num_parallel_calls=tf.data.AUTOTUNE)
+    return batches.prefetch(tf.data.AUTOTUNE)
+
+
+def _in_order(x: Any, servable: Servable) -> tuple[Any, ...]:
+    """The inputs of data in the order of the signature: by their names, where it has the same, else as Keras has them.
+
+    Keras sorts the keys of a dictionary, while the inputs of a model may be a list in another order.
+    """
+    names = [form.name for form in servable.signature.inputs]
+    by_name = isinstance(x, Mapping) and set(x) == set(names)
+    return tuple(keras.tree.flatten([x[name] for name in names] if by_name else x))
 
 
 def _bytes_of(servable: Servable, batch: int) -> int:
