@@ -174,6 +174,21 @@ def test_a_callback_ends_it():
     assert len(fit(model, X, Y, epochs=5, verbose=0, callbacks=[early]).history["loss"]) == 2
 
 
+@pytest.mark.parametrize("when", ["on_train_begin", "on_epoch_begin"])
+def test_a_callback_that_ends_it_before_its_first_call_ends_it_after_that(when):
+    def stop():
+        return keras.callbacks.LambdaCallback(**{when: lambda *_: setattr(callback.model, "stop_training", True)})
+
+    options, histories = {"batch_size": 4, "epochs": 3, "shuffle": False, "verbose": 0}, []
+    for train in (keras.Model.fit, fit):
+        callback, model = stop(), made()
+        histories.append(train(model, X, Y, callbacks=[callback], **options).history)
+        assert int(model.optimizer.iterations) == 1
+    assert len(histories[0]["loss"]) == len(histories[1]["loss"]) == 1
+    assert histories[1]["loss"] == pytest.approx(histories[0]["loss"], abs=1e-5)
+    assert np.isfinite(histories[1]["loss"]).all()
+
+
 def test_each_epoch_has_all_examples_in_another_order():
     """Each example is its own number, and the weight of number n grows by one each time that it is seen."""
     examples, orders = np.arange(10, dtype="float32")[:, None], []

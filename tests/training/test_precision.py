@@ -1,5 +1,7 @@
 """A built model in half precision."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -85,3 +87,25 @@ def test_layers_within_what_gives_the_outputs_are_exact_too(last):
     assert {one.compute_dtype for one in net.layers[1]._flatten_layers()} == {"bfloat16"}
     assert {one.compute_dtype for one in net.layers[-1]._flatten_layers()} == {"float32"}
     assert net(np.ones([2, 5, 8], "float32")).dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        lambda x: x / 2.0,
+        keras.ops.softmax,
+        lambda x: keras.ops.softmax(keras.layers.Reshape((3, 1))(x * 2.0), axis=1),
+        lambda x: x + keras.ops.mean(x, axis=-1, keepdims=True),
+        lambda x: functools.reduce(lambda y, _: y + y, range(40), x),
+    ],
+)
+def test_what_operations_that_are_no_layers_give_outputs_of_is_exact(last):
+    inputs = keras.Input((8,))
+    hidden = keras.layers.Dense(16, "relu", name="hidden")(inputs)
+    net = keras.Model(inputs, last(keras.layers.Dense(3, name="logits")(hidden)))
+    exact = np.asarray(net(np.ones([2, 8], "float32")))
+    use_mixed_precision(net)
+    assert net.get_layer("hidden").compute_dtype == "bfloat16"
+    assert net.get_layer("logits").compute_dtype == "float32"
+    assert net(np.ones([2, 8], "float32")).dtype == "float32"
+    np.testing.assert_allclose(net(np.ones([2, 8], "float32")), exact, rtol=0.1, atol=0.1 * np.abs(exact).max())

@@ -80,7 +80,7 @@ def fit(
         order = tf.range(count, dtype=tf.int64)
         order = tf.random.shuffle(order) if shuffle else order
         begin = 0
-        while begin < steps and not model.stop_training:
+        while begin < steps:
             end = min(steps, begin + chunk.length)
             if smaller and begin < steps - 1:
                 end = min(steps - 1, end)
@@ -92,6 +92,8 @@ def fit(
                 batch_logs = loop(data, order, *bounds, size if jit_compile else tf.constant(size, tf.int64))
             seen.on_train_batch_end(end - 1, batch_logs)
             begin = end
+            if model.stop_training:  # after a call, as in Keras, even where it was set before the first
+                break
         logs = dict(model.get_metrics_result())
         if validation is not None:
             found = model.evaluate(**validation, batch_size=batch_size, verbose=0, callbacks=seen, return_dict=True)

@@ -9,7 +9,8 @@ from tfperf.training import looping
 __all__ = ["use_mixed_precision"]
 
 PASSED = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Reshape, keras.layers.Flatten)
-"""Layers without weights: where one of these gives an output, the layer before it is exact too."""
+"""Layers without weights: where one of these gives an output, the layer before it is exact too, as with operations
+that are no layers."""
 
 
 def use_mixed_precision(model: keras.Model, policy: str = "mixed_bfloat16") -> keras.Model:
@@ -45,15 +46,18 @@ def use_mixed_precision(model: keras.Model, policy: str = "mixed_bfloat16") -> k
 
 def _output_layers(model: Any) -> list[Any]:
     """The layers that give a model's outputs, as far as it says."""
-    found = []
+    found, seen = [], set()
     outputs = getattr(model, "outputs", None) or []
     waiting = [tensor for tensor in keras.tree.flatten(outputs) if hasattr(tensor, "_keras_history")]
     while waiting:
         operation, node, _ = waiting.pop()._keras_history
+        if (id(operation), node) in seen:
+            continue
+        seen.add((id(operation), node))
         if isinstance(operation, keras.Model):
             found += _output_layers(operation)
         elif isinstance(operation, keras.Layer):
             found.append(operation)
-        if isinstance(operation, PASSED):
+        if isinstance(operation, PASSED) or not isinstance(operation, keras.Layer):  # a model is a layer
             waiting += operation._inbound_nodes[node].input_tensors
     return found

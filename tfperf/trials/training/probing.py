@@ -1,6 +1,7 @@
 """A plan's loop seen from within: which examples it trains on, in which order, and how fast its steps are."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -37,10 +38,10 @@ class Recorder(keras.layers.Layer):  # type: ignore[misc]
 class Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]
     """Times an epoch from the end of its first call of TensorFlow to that of its last."""
 
-    def __init__(self, examples: int, batch_size: int) -> None:
-        """Take the examples of the epoch, and of a batch; the last may have fewer."""
+    def __init__(self, trained: Sequence[int]) -> None:
+        """Take the examples that the epoch has trained on at the end of each of its steps."""
         super().__init__()
-        self._examples, self._batch_size = examples, batch_size
+        self._trained = trained
         self._ends: list[tuple[int, float, float]] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -52,7 +53,7 @@ class Stopwatch(keras.callbacks.Callback):  # type: ignore[misc]
         self._note(batch + 1)
 
     def _note(self, steps: int) -> None:
-        trained = min(steps * self._batch_size, self._examples)
+        trained = self._trained[min(steps, len(self._trained)) - 1] if steps else 0  # Keras counts on past the end
         self._ends.append((trained, time.perf_counter(), time.process_time()))
 
     @property

@@ -1,5 +1,6 @@
 """What is to be trained: a compiled model, made anew for each seed, and its data."""
 
+import time
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,17 @@ MODEL_FORMS = f"a net ({', '.join(NAMES)}), file.py:callable, module:callable, o
 
 RATE = 1e-3
 """The learning rate of Adam, for a model that is not compiled."""
+
+UNKNOWN_STEPS = 2**31
+"""The steps of an epoch that has no end, or none that was found."""
+
+COUNT_SECONDS = 2.0
+"""How long the batches of a data set are counted: many times what the steps of one execution take."""
+
+
+def rows_of(batch: Any) -> int:
+    """The examples in a batch."""
+    return int(keras.tree.flatten(batch)[0].shape[0])
 
 
 class TrainingTask:
@@ -100,29 +112,63 @@ class TrainingTask:
     def examples(self, batch_size: int, batches: int, seed: int) -> Any:
         """So many batches, the same for everybody with this seed: a tuple of arrays.
 
-        Of a `tf.data.Dataset`: its first batches, whose order is its own; each must have the same size.
+        Of a `tf.data.Dataset`: its first examples, whose order is its own, over and over. Batches are made full with
+        those that follow, also where the last batch of an epoch is smaller.
+
+        Raises:
+            ExportError: the data set gives no examples when it is read again.
         """
         if is_arrays(self.data):
             count = len(keras.tree.flatten(self.data)[0])
             order = np.random.default_rng(seed).permutation(count)
             chosen = np.resize(order, batches * batch_size)
             return keras.tree.map_structure(lambda array: np.asarray(array)[chosen], self.data)
-        taken = list(self.data.repeat().take(batches))
-        return keras.tree.map_structure(lambda *parts: np.concatenate([part.numpy() for part in parts]), *taken)
+        rows, read, parts = batches * batch_size, 0, []
+        for part in self.data.repeat():
+            parts.append(part)
+            read += rows_of(part)
+            if read >= rows:
+                break
+        else:
+            raise ExportError(f"expected {self.data_source} to give the same batches each time. Received: none again")
+        return keras.tree.map_structure(lambda *some: np.concatenate([one.numpy() for one in some])[:rows], *parts)
 
     @cached_property
     def dataset_batch_size(self) -> int | None:
         """Examples in a batch of a `tf.data.Dataset`; None: the data are arrays."""
-        return None if is_arrays(self.data) else int(keras.tree.flatten(self._first_batch[0])[0].shape[0])
+        return None if is_arrays(self.data) else rows_of(self._first_batch)
+
+    def measured(self, steps: int) -> tuple[Any, list[int]]:
+        """So many batches of a `tf.data.Dataset`, or all where it has fewer, and the examples of each.
+
+        They are read once to be counted, unless the data set says how many there are and that all have the same size.
+
+        Raises:
+            ExportError: the data set gives no examples when it is read again.
+        """
+        length, shape = int(self.data.cardinality()), tf.nest.flatten(self.data.element_spec)[0].shape
+        if length != tf.data.UNKNOWN_CARDINALITY and shape.rank and shape[0] is not None:
+            steps = steps if length == tf.data.INFINITE_CARDINALITY else min(steps, length)
+            return self.data.take(steps), [shape[0]] * steps
+        sizes = [rows_of(batch) for batch in self.data.take(steps)]
+        if not sizes:
+            raise ExportError(f"expected {self.data_source} to give the same batches each time. Received: none again")
+        taken = self.data.repeat().take(len(sizes))  # one that has fewer next time is read on from its start
+        return taken.apply(tf.data.experimental.assert_cardinality(len(sizes))), sizes
 
     @cached_property
     def steps_per_epoch(self) -> Callable[[int], int]:
-        """From a batch size to the steps of an epoch, at least one."""
+        """From a batch size to the steps of an epoch, at least one; 2**31 where they are not known.
+
+        A `tf.data.Dataset` that does not say how many batches it has is read for `COUNT_SECONDS`.
+        """
         if is_arrays(self.data):
             count = len(keras.tree.flatten(self.data)[0])
             return lambda batch_size: -(-count // batch_size)
         length = int(self.data.cardinality())
-        return lambda _: length if length > 0 else 2**31
+        if length == tf.data.UNKNOWN_CARDINALITY:
+            length = _counted(self.data, COUNT_SECONDS)
+        return lambda _: length if length > 0 else UNKNOWN_STEPS
 
     @cached_property
     def _first_batch(self) -> tuple[Any, Any]:
@@ -142,6 +188,17 @@ class TrainingTask:
             return lambda _: read_keras_file(path, compiled=True)
         named = find_named(self.model, MODEL_FORMS)
         return lambda _: call_named(named)
+
+
+def _counted(data: tf.data.Dataset, seconds: float) -> int:
+    """The batches of a data set that end within so many seconds after the first; -1: they do not."""
+    began, count = None, 0
+    for _ in data:
+        began = time.perf_counter() if began is None else began
+        count += 1
+        if time.perf_counter() - began > seconds:
+            return -1
+    return count
 
 
 def _gives_logits(model: keras.Model, x: Any, y: Any) -> bool:

@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from tfperf.errors import EngineError
@@ -64,7 +65,7 @@ class TrainingWorker:
             "has_weights": arrays and len(self._task.data) == 3,
             "reshaped": self._task.reshaped,
             "batch_size": batch_size,
-            "steps_per_epoch": min(self._task.steps_per_epoch(batch_size), 2**31),
+            "steps_per_epoch": self._task.steps_per_epoch(batch_size),
             "name": self._model.name,
             "compiled": self._task.compiled,
         }
@@ -123,12 +124,12 @@ class TrainingWorker:
             first = keras.tree.flatten(self._task.data)[0]
             examples = min(examples, len(first))
             self._measured = keras.tree.map_structure(lambda array: array[:examples], self._task.data)
+            whole, rest = divmod(examples, self._batch_size)
+            sizes = [self._batch_size] * whole + [rest] * (rest > 0)
         else:
-            steps = min(-(-examples // self._batch_size), self._task.steps_per_epoch(self._batch_size))
-            examples = steps * self._batch_size
-            self._measured = self._task.data.take(steps)
-        self._measured_examples = examples
-        return examples
+            self._measured, sizes = self._task.measured(-(-examples // self._batch_size))
+        self._trained = list(accumulate(sizes))
+        return self._trained[-1]
 
     def timed(self, calls: int) -> dict[str, float]:
         """Seconds, and seconds of processors, of so many epochs over what was prepared.
@@ -144,7 +145,7 @@ class TrainingWorker:
         gc.collect()
         seconds = cpu_seconds = 0.0
         for _ in range(calls):
-            watch = Stopwatch(self._measured_examples, self._batch_size)
+            watch = Stopwatch(self._trained)
             loss = self._losses_of(self._measured, shuffle=True, callbacks=[watch])
             seconds += watch.seconds
             cpu_seconds += watch.cpu_seconds
