@@ -87,6 +87,19 @@ def test_what_speaks_against_the_answer_comes_first(found, changes, begins):
     assert answer(found(**changes)).startswith(begins)
 
 
+@pytest.mark.parametrize("is_final", [True, False])
+def test_a_default_that_failed_in_the_final_is_nothing_to_compare_with(found, is_final):
+    outcome = found()
+    lost = {"status": Status.CRASHED, "reason": "its process was killed", "measurement": None}
+    trials = [one.model_copy(update=lost) if one.name == str(PLAIN) else one for one in outcome.trials]
+    left = {"measurements": outcome.final.measurements[1:], "ratios": ()}
+    final = outcome.final.model_copy(update=left) if is_final else None
+    outcome = outcome.model_copy(update={"trials": tuple(trials), "final": final})
+    words = answer(outcome)
+    assert "inf" not in words
+    assert "there is nothing to compare with, because Keras's fit, batch 64 failed in the final" in words
+
+
 def test_the_table_has_the_fastest_first_and_says_what_failed(found, capsys):
     rich.print(trial_table(found()))
     told = capsys.readouterr().out

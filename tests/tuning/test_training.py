@@ -1,5 +1,6 @@
 """`tfperf.tune_training` and `tfperf tune --train`: the answer, the script, the page; bad input writes nothing."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -175,6 +176,7 @@ def test_the_script_says_each_thing_on_a_line(outcome):
         "from small import build",
         "tf.config.threading.set_intra_op_parallelism_threads(2)",
         "inputs = keras.tree.map_structure(lambda array: array[:64], x)",
+        "model(inputs)  # builds it",
         "use_mixed_precision(model)",
         "fuse(model, inputs)",
         "fast_optimizer(model.optimizer)",
@@ -183,6 +185,50 @@ def test_the_script_says_each_thing_on_a_line(outcome):
         "Start it with: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 python FILE",
     ):
         assert line in text.splitlines(), line
+
+
+UNBUILT = """
+class Net(keras.Model):
+    def __init__(self):
+        super().__init__(name="unbuilt")
+        self.dense = keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.dense(x)
+
+def subclassed():
+    net = Net()
+    net.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return net
+
+def sequential():
+    net = keras.Sequential([keras.layers.Dense(3)])
+    net.compile(keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return net
+"""
+
+
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # Keras, of every data set
+@pytest.mark.parametrize("build", ["subclassed", "sequential"])
+@pytest.mark.parametrize("takes_arrays", [True, False])
+def test_the_script_trains_a_model_that_is_built_only_when_it_is_trained(
+    outcome, tmp_path, monkeypatch, build, takes_arrays
+):
+    place = tmp_path / f"unbuilt_{build}_{takes_arrays}.py"  # each has a module of its own
+    place.write_text(CODE.replace("16384", "256") + UNBUILT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(training_script, "EPOCHS", 1)
+    data = f"{place}:{'data' if takes_arrays else 'batches'}"
+    update = {"opened_as": f"{place}:{build}", "data": data, "takes_arrays": takes_arrays}
+    plan = TrainingPlan(changes=("mixed_bfloat16", "fuse", "fast_optimizer"))
+    names = {"keras": keras}
+    exec(training_script.script(outcome.model_copy(update=update), plan), names)
+    assert names["model"].built
+
+
+def test_the_script_of_a_plan_without_changes_takes_no_batch(outcome):
+    assert "inputs" not in training_script.script(outcome, TrainingPlan(threads=2))
 
 
 def _examples():
@@ -259,3 +305,78 @@ def test_code_that_python_cannot_read_has_a_digest(own_code):
     (own_code / "mine.py").write_text("def (:\n")
     assert training._digest("mine.py:build") != "mine.py:build"
     assert training._digest("no_such_module:build") == "no_such_module:build"
+
+
+@pytest.fixture
+def helpers(own_code):
+    """A folder without __init__.py, whose modules a file imports."""
+    (own_code / "helpers_of_mine").mkdir()
+    (own_code / "helpers_of_mine/nets.py").write_text("from .parts import part\n")
+    (own_code / "helpers_of_mine/parts.py").write_text("part = 1\n")
+    return own_code / "helpers_of_mine"
+
+
+@pytest.mark.parametrize("line", ["from helpers_of_mine.nets import net", "from helpers_of_mine import nets"])
+@pytest.mark.parametrize("changed", ["nets.py", "parts.py"])
+def test_modules_of_a_folder_without_init_count(own_code, helpers, line, changed):
+    (own_code / "mine.py").write_text(f"def build():\n    {line}\n")
+    first = training._digest("mine.py:build")
+    with (helpers / changed).open("a", encoding="utf-8") as file:
+        file.write("# changed\n")
+    assert training._digest("mine.py:build") != first
+
+
+def test_a_module_of_a_folder_without_init_is_found(own_code, helpers):
+    (helpers / "nets.py").write_text("from helpers_of_mine import parts\nimport layers_of_mine\n")
+    digests = {"helpers_of_mine.nets:build", training._digest("helpers_of_mine.nets:build")}
+    for file in (helpers / "nets.py", helpers / "parts.py", own_code / "layers_of_mine.py"):
+        with file.open("a", encoding="utf-8") as opened:
+            opened.write("# changed\n")
+        digests.add(training._digest("helpers_of_mine.nets:build"))
+    assert len(digests) == 5
+    assert training._digest("helpers_of_mine:build") == "helpers_of_mine:build", "it has no file"
+
+
+def test_a_module_that_a_finder_of_an_editable_install_finds_has_a_digest(own_code, monkeypatch):
+    package = own_code / "src/installed_of_mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError\n")
+    (package / "nets.py").write_text("from installed_of_mine.parts import part\n")
+    (package / "parts.py").write_text("part = 1\n")
+
+    class Finder:
+        @classmethod
+        def find_spec(cls, name, path=None, target=None):
+            if name != "installed_of_mine":
+                return None
+            return importlib.util.spec_from_file_location(name, package / "__init__.py")
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    digests = {"installed_of_mine.nets:build", training._digest("installed_of_mine.nets:build")}
+    for name in ("__init__.py", "nets.py", "parts.py"):
+        with (package / name).open("a", encoding="utf-8") as file:
+            file.write("# changed\n")
+        digests.add(training._digest("installed_of_mine.nets:build"))
+    assert len(digests) == 5
+    assert "installed_of_mine" not in sys.modules, "nothing is imported"
+
+
+def test_of_installed_packages_only_the_module_s_own_is_read(own_code, monkeypatch):
+    for package in ("one_of_mine", "other_of_mine"):
+        (own_code / package).mkdir()
+        (own_code / package / "__init__.py").write_text("")
+    (own_code / "one_of_mine/nets.py").write_text("import one_of_mine.parts, other_of_mine\n")
+    (own_code / "one_of_mine/parts.py").write_text("")
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(own_code)])
+    first = training._digest("one_of_mine.nets:build")
+    (own_code / "other_of_mine/__init__.py").write_text("x = 1\n")
+    assert training._digest("one_of_mine.nets:build") == first
+    (own_code / "one_of_mine/parts.py").write_text("x = 1\n")
+    assert training._digest("one_of_mine.nets:build") != first
+
+
+@pytest.mark.parametrize("code", [b"def (:\n", b"x = '\\d'\n", b"\0", b"# coding: no-such\n", b"\xff"])
+def test_modules_beside_that_python_cannot_read_count_as_they_are(own_code, code):
+    first = training._digest("mine.py:build")
+    (own_code / "layers_of_mine.py").write_bytes(code)
+    assert training._digest("mine.py:build") not in (first, "mine.py:build")

@@ -53,9 +53,10 @@ def answer(outcome: TrainingOutcome) -> str:
         standing.append("what you have is the best already")
     words = [f"{best.name}: {_rate(outcome, best)} examples/s"]
     if default is not None and best.name != default:
-        ratio = outcome.ratio(default)
-        if ratio is None:
-            seconds = outcome.trial(default).seconds
+        ratio, seconds = outcome.ratio(default), outcome.trial(default).seconds
+        if ratio is None and math.isinf(seconds):  # its measurement went with it
+            words.append(f"there is nothing to compare with, because {default} failed in the final")
+        elif ratio is None:
             words.append(f"{plain_ratio(seconds / best.seconds)}x of {default} (measured separately)")
         else:
             doubt = "" if ratio.verdict is Verdict.FASTER else f" ({ratio.verdict})"

@@ -1,13 +1,16 @@
 """`tfperf.tune_training`: which plan trains a model fastest on this machine, and learns the same."""
 
+import ast
 import contextlib
 import hashlib
+import site
 import sys
+import sysconfig
 import time
+import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.machinery import PathFinder
-from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any, Literal
 
@@ -214,39 +217,106 @@ def _digest(source: str) -> str:
             parts = [archive.read(name) for name in sorted(archive.namelist()) if name != "metadata.json"]
         return hashlib.sha256(b"".join(parts)).hexdigest()
     place = source.rpartition(":")[0] or source
-    file = Path(place) if Path(place).is_file() else _file_of_module(place)
-    if file is None:
+    is_file = Path(place).is_file()
+    found = Path(place) if is_file else _file_of_module(place)
+    if found is None:
         return source
-    parts = [one.read_bytes() for one in [file, *_imported_from_beside(file)]]
+    file = found.resolve()
+    parts = [file.read_bytes()]
+    if file.suffix == ".py":
+        imported = _imported_from_beside(file, _folders_of_file(file) if is_file else [_folder_of_module(file, place)])
+        parts += [imported[one] for one in sorted(imported)]
     return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def _file_of_module(name: str) -> Path | None:
-    """The file of a module, as the processes of plans will find it; nothing is imported."""
-    folders: Sequence[str] | None = [str(Path.cwd()), *sys.path]
-    file = None
-    for part in name.split("."):
-        spec = PathFinder.find_spec(part, folders)
-        if spec is None or spec.origin is None:
+    """The file of a module, as the processes of plans will find it; nothing is imported.
+
+    None: there is no such module, or it has no file.
+    """
+    first, *others = name.split(".")
+    if not all(part.isidentifier() for part in (first, *others)):
+        return None
+    spec = PathFinder.find_spec(first, [str(Path.cwd()), *sys.path])
+    if spec is None:  # an editable install may have a finder of its own
+        finders = (finder for finder in sys.meta_path if hasattr(finder, "find_spec"))
+        spec = next((found for finder in finders if (found := finder.find_spec(first, None)) is not None), None)
+    for part in others:
+        if spec is None or spec.submodule_search_locations is None:
             return None
-        file, folders = Path(spec.origin), spec.submodule_search_locations
-    return file
+        spec = PathFinder.find_spec(part, spec.submodule_search_locations)
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():  # a folder without __init__.py
+        return None
+    return Path(spec.origin)
 
 
-def _imported_from_beside(file: Path) -> list[Path]:
-    """The files in the folder of a Python file, or of its package, that it imports, and those that these import."""
-    if file.suffix != ".py":
-        return []
-    file = folder = file.resolve()
-    names: list[str] = []
-    while not names or (folder / "__init__.py").exists():  # up to where its package lies
-        names.insert(0, folder.stem)
+def _folder_of_module(file: Path, name: str) -> Path:
+    """Where the package of a module lies, which is where its absolute imports are looked for."""
+    above = name.count(".") + (file.name == "__init__.py")
+    return file.parents[min(above, len(file.parents) - 1)]
+
+
+def _folders_of_file(file: Path) -> list[Path]:
+    """Where the absolute imports of a Python file are looked for: its folder, and where its package lies."""
+    folder = file.parent
+    while (folder / "__init__.py").exists() and folder != folder.parent:
         folder = folder.parent
-    finder = ModuleFinder(path=[str(folder)])
-    with contextlib.suppress(SyntaxError, ImportError):  # the process that opens it says so
-        finder.import_hook(".".join(names))
-    places = {Path(one.__file__) for one in finder.modules.values() if one.__file__}  # type: ignore[attr-defined]
-    return sorted(place for place in places - {file} if place.suffix == ".py")
+    return list(dict.fromkeys([file.parent, folder]))
+
+
+def _imported_from_beside(file: Path, folders: Sequence[Path]) -> dict[Path, bytes]:
+    """What a Python file imports from folders, and what that imports: file -> content. Nothing is imported.
+
+    Args:
+        file: is read too, but not among the result.
+        folders: where absolute imports are looked for; the last is where the file's own package lies. Of a folder of
+            installed packages, or of Python's own modules, that package alone is read.
+    """
+    root = folders[-1]
+    own = Path(file.relative_to(root).parts[0]).stem
+    others = *site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("stdlib")
+    installed = {Path(folder).resolve() for folder in others}
+    above = file.parents[: file.parents.index(root)]
+    waiting = [file, *(folder / "__init__.py" for folder in above)]
+    contents: dict[Path, bytes] = {}
+    seen: set[Path] = set()
+    while waiting:
+        place = waiting.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        try:
+            contents[place] = place.read_bytes()
+        except OSError:  # most names are not of modules beside it
+            continue
+        for level, parts in _imports(contents[place]):
+            if level:
+                base = place.parents[min(level, len(place.parents)) - 1]
+                bases = [base] if root in base.parents else []
+            else:
+                bases = [folder for folder in folders if folder not in installed or parts[0] == own]
+            for base in bases:
+                for part in parts:
+                    base = base / part
+                    waiting += [base.with_suffix(".py"), base / "__init__.py"]
+    contents.pop(file, None)
+    return contents
+
+
+def _imports(code: bytes) -> Iterator[tuple[int, list[str]]]:
+    """The modules that a file may import: dots before the name, and its parts. `from x import y` may mean x.y."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its syntax; the process that opens it says so
+        try:
+            tree = ast.parse(code)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = node.module.split(".") if node.module else []
+            yield from ((node.level, [*module, alias.name]) for alias in node.names)
 
 
 class _Quiet:

@@ -104,12 +104,12 @@ def _model_and_data(outcome: TrainingOutcome) -> Iterator[str]:
 
 
 def _changes(outcome: TrainingOutcome, plan: TrainingPlan) -> Iterator[str]:
-    codes = [CHANGES[name].code for name in plan.changes]
-    if any("inputs" in code for code in codes):
+    if plan.changes:
         size = plan.batch_size or outcome.batch_size
         arrays = f"inputs = keras.tree.map_structure(lambda array: array[:{size}], x)"
         yield arrays if outcome.takes_arrays else "inputs, *_ = next(iter(batches))"
-    yield from codes
+        yield "model(inputs)  # builds it"
+    yield from (CHANGES[name].code for name in plan.changes)
     if plan.steps_per_execution > 1:
         yield f"model.steps_per_execution = {plan.steps_per_execution}"
 

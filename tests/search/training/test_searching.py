@@ -143,6 +143,23 @@ def test_batch_sizes_are_searched_with_a_reference_each(searching):
     assert set(search.references) == {str(TrainingPlan(batch_size=size)) for size in (32, 256)}
 
 
+def test_the_default_of_a_further_batch_size_is_looked_at_once_and_its_processes_end(searching, no_variables):
+    started, listener = [], Quiet()
+
+    def start(plan):
+        is_default = plan == TrainingPlan(batch_size=plan.batch_size)
+        started.append(Told(plan, lambda plan: 0.1 if is_default else 0.11))
+        return started[-1]
+
+    search = searching(("fast_optimizer",), start, listener=listener, batch_sizes=(32, 64))
+    search.run()
+    further = TrainingPlan(batch_size=64)
+    assert listener.names.count(str(further)) == 1
+    assert [process.plan for process in started].count(further) == 1
+    search._end_all()
+    assert [str(process.plan) for process in started if process.alive] == []
+
+
 def test_each_batch_size_is_timed_on_whole_batches(searching):
     search = searching((), lambda plan: Told(plan, lambda plan: 0.2), batch_sizes=(32, 64, 128, 256))
     search.run()

@@ -228,7 +228,7 @@ class TrainingSearch:
         except BaseException:
             process.close()
             raise
-        self._processes[trial.name] = process
+        self._keep(trial.name, process)
         process.host.rest()
         most = max(1, round(SECONDS_PER_CALL / seconds))
         reference = Reference(
@@ -262,7 +262,7 @@ class TrainingSearch:
     def _look(self, plan: TrainingPlan) -> TrainingTrial:
         """Start a plan in a process of its own, check what it learns, and measure it shortly."""
         name = str(plan)
-        trial = self.trials.get(name) or self._journal.trial(name)
+        trial: TrainingTrial | None
         try:
             reference = self._reference(plan.batch_size)
         except TrialError as error:
@@ -270,6 +270,7 @@ class TrainingSearch:
                 raise
             trial = self.trials.get(name) or _failed(plan, error)  # as Keras's own fit does with this batch size
         else:
+            trial = self.trials.get(name) or self._journal.trial(name)  # the reference may be this very plan
             if trial is None:
                 trial = self._looked(plan, reference)
                 self._journal.add(trial)
@@ -307,7 +308,7 @@ class TrainingSearch:
                 process.close()
             raise
         process.host.rest()
-        self._processes[name] = process
+        self._keep(name, process)
         return trial
 
     def _timed(self, process: TrainingProcess, opened: Opened, course: Course, examples: int) -> TrainingTrial:
@@ -329,6 +330,13 @@ class TrainingSearch:
         if trial.name not in self.trials:
             self.trials[trial.name] = trial
             self._listener.looked(trial, self._best())
+
+    def _keep(self, name: str, process: TrainingProcess) -> None:
+        """Keep the process of a trial for the final, and end the one that it had before."""
+        before = self._processes.get(name)
+        self._processes[name] = process
+        if before is not None:
+            before.close()
 
     def _end_all(self) -> None:
         for process in self._processes.values():
@@ -395,7 +403,8 @@ class TrainingSearch:
         self._asked = name
         process = self._processes.get(name)
         if process is None or not process.alive:
-            process = self._processes[name] = self._start(self.trials[name].plan)
+            process = self._start(self.trials[name].plan)
+            self._keep(name, process)
             process.open(self._model, self._data)
         else:
             process.host.wake()
