@@ -201,7 +201,7 @@ def test_the_command_of_a_trial_says_all_that_it_takes(subject, tmp_path):
     for fields, right in (
         ({"tolerance": 1e-3}, "--tolerance 0.001"),
         ({"tolerance": 1e-3, "same_top1": True}, "--tolerance 0.001 --same-top1"),
-        ({"accuracy_drop": 0.01}, "--tolerance 1"),
+        ({"accuracy_drop": 0.01}, "--tolerance 0.999"),
     ):
         question = Question(threads=(1,), engines=("graph",), memory_limit=2**30, **fields)
         assert found.command(plan, 8, question) == f"{start} --batch 8 {right} {end}"
