@@ -68,9 +68,9 @@ def sources(fed):
 
 
 @pytest.mark.parametrize("named", ["arrays", "set"])
-@pytest.mark.parametrize("keys", [("query", "doc"), ("first", "second")], ids=["names of inputs", "other names"])
+@pytest.mark.parametrize("keys", [("query-text", "Doc"), ("first", "second")], ids=["names of inputs", "other names"])
 def test_a_dictionary_feeds_a_list_of_inputs_by_name(named, keys):
-    query, doc = keras.Input((3,), name="query"), keras.Input((3,), name="doc")
+    query, doc = keras.Input((3,), name="query-text"), keras.Input((3,), name="Doc")
     net = keras.Model([query, doc], keras.layers.Dense(1)(keras.layers.Concatenate()([query, doc])))
     x = {keys[1]: np.ones([8, 3], np.float32), keys[0]: np.zeros([8, 3], np.float32)}
     data = (x, np.ones(8)) if named == "arrays" else tf.data.Dataset.from_tensor_slices((x, np.ones(8))).batch(4)

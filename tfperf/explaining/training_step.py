@@ -247,12 +247,12 @@ def _shuffled(tensors: list[Any], rows: int, batch: int, steps: int) -> Any:
 
 
 def _in_order(x: Any, servable: Servable) -> tuple[Any, ...]:
-    """The inputs of data in the order of the signature: by their names, where it has the same, else as Keras has them.
+    """The inputs of data in the order of the signature: by their names, where the net has them, else as Keras does it.
 
     Keras sorts the keys of a dictionary, while the inputs of a model may be a list in another order.
     """
-    names = [form.name for form in servable.signature.inputs]
-    by_name = isinstance(x, Mapping) and set(x) == set(names)
+    names = [getattr(one, "name", None) for one in getattr(servable.net, "inputs", None) or ()]
+    by_name = isinstance(x, Mapping) and len(names) == len(x) and set(x) == set(names)
     return tuple(keras.tree.flatten([x[name] for name in names] if by_name else x))
 
 
