@@ -119,7 +119,7 @@ def build():
 
 
 def test_a_model_finds_what_it_keeps_among_temporary_files(planted, tmp_path, monkeypatch):
-    """As TensorFlow Hub keeps what it has downloaded."""
+    """TensorFlow Hub keeps there what it has downloaded."""
     monkeypatch.setattr("tempfile.tempdir", None)
     (planted.temporary / "units").write_text("4")
     (tmp_path / "keeps.py").write_text(KEEPS)
