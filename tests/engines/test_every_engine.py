@@ -47,7 +47,7 @@ def test_its_answers_are_the_nets_at_any_batch(engine, net, servable_of, cache):
 
 @pytest.mark.parametrize("engine", NAMES)
 def test_names_may_be_alike(engine, cache):
-    """An input's and an output's, two outputs', and two inputs' but for capital letters, which TensorFlow makes alike."""
+    """An input's and an output's, two outputs', and two inputs' but for capitals, which TensorFlow makes small."""
     import keras
 
     from tfperf.exports.servable import Servable
