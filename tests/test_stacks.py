@@ -1,4 +1,7 @@
-"""When a test's time is up, it is seen where it stands, and where the processes stand that it has started."""
+"""When a test's time is up, it is seen where it stands, and where the processes stand that it has started.
+
+A process of pytest-xdist that is killed ends the run, and how it ended is seen.
+"""
 
 import subprocess
 import sys
@@ -32,3 +35,34 @@ def test_stacks_of_all_processes_are_shown(tmp_path, wait, limit):
     assert done.returncode == 1, done.stdout
     assert "child_hangs_here" in done.stderr
     assert ("is up" if limit == 4 else "waited 10 s for a process") in done.stderr
+
+
+KILLED = """
+import os, signal, time, pytest
+from pathlib import Path
+
+BEFORE = Path(__file__).with_name("killed")
+
+@pytest.mark.parametrize("number", range(4))
+def test_is_killed(number):
+    time.sleep(0.02)
+    if number == 2 and not BEFORE.exists():  # once: one that is killed again and again ends the run, too
+        BEFORE.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""Fewer tests than the other files have: xdist begins with those."""
+
+OTHERS = "import pytest\n@pytest.mark.parametrize('number', range(6))\ndef test_passes(number): pass\n"
+
+
+def test_a_killed_process_ends_the_run(tmp_path):
+    (tmp_path / "test_it.py").write_text(KILLED, encoding="utf-8")
+    for name in "abcdef":
+        (tmp_path / f"test_{name}.py").write_text(OTHERS, encoding="utf-8")
+    options = ["-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", "-p", "tests.fixtures.stacks"]
+    command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), *options, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 1, done.stdout
+    assert "crashed while running" in done.stdout
+    assert "test_is_killed[2]" in done.stdout
+    assert "was killed by SIGKILL" in done.stderr
