@@ -89,6 +89,19 @@ def test_layers_within_what_gives_the_outputs_are_exact_too(last):
     assert net(np.ones([2, 5, 8], "float32")).dtype == "float32"
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_layer_before_a_net_of_activations_alone_is_exact(depth):
+    inputs = keras.Input((3,))
+    tail = keras.Model(inputs, keras.layers.Softmax()(inputs))
+    for _ in range(depth - 1):
+        tail = keras.Sequential([keras.Input((3,)), keras.layers.Activation("relu"), tail])
+    inputs = keras.Input((8,))
+    hidden = keras.layers.Dense(16, "relu", name="hidden")(inputs)
+    net = use_mixed_precision(keras.Model(inputs, tail(keras.layers.Dense(3, name="logits")(hidden))))
+    assert net.get_layer("hidden").compute_dtype == "bfloat16"
+    assert net.get_layer("logits").compute_dtype == "float32"
+
+
 @pytest.mark.parametrize(
     "last",
     [

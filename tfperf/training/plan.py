@@ -38,11 +38,15 @@ def _use_half(model: "keras.Model", _: Any) -> None:
 
 
 def _does_not_compute_half(model: "keras.Model") -> str | None:
+    from tfperf.training.precision import layers_to_change
+
     here = Environment.here()
     if not here.instructions_for("bfloat16") and not here.accelerators:
         return "this processor has no instructions for bfloat16, and takes many times as long without"
-    own = {layer.dtype_policy.name for layer in model._flatten_layers()} - {"float32"}
-    return f"the model has a policy of its own already: {', '.join(sorted(own))}" if own else None
+    if own := {layer.dtype_policy.name for layer in model._flatten_layers()} - {"float32"}:
+        return f"the model has a policy of its own already: {', '.join(sorted(own))}"
+    changed = any(layer._trainable_variables for layer in layers_to_change(model))
+    return None if changed else "no layer computes with weights before those that give the outputs, which stay float32"
 
 
 def _fuse(model: "keras.Model", inputs: Any) -> None:

@@ -6,7 +6,7 @@ import keras
 
 from tfperf.training import looping
 
-__all__ = ["use_mixed_precision"]
+__all__ = ["layers_to_change", "use_mixed_precision"]
 
 PASSED = (keras.layers.Activation, keras.layers.Softmax, keras.layers.Reshape, keras.layers.Flatten)
 """Layers without weights: where one of these gives an output, the layer before it is exact too, as with operations
@@ -36,12 +36,17 @@ def use_mixed_precision(model: keras.Model, policy: str = "mixed_bfloat16") -> k
         raise ValueError(f"expected mixed_bfloat16 or mixed_float16. Received: {policy}")
     if not model.built:
         raise ValueError(f"expected a built model; call '{model.name}' on a batch first")
-    exact = {id(layer) for output in _output_layers(model) for layer in output._flatten_layers()}
-    for layer in model._flatten_layers():
-        if layer.dtype_policy.name == "float32" and id(layer) not in exact:
-            layer.dtype_policy = wanted
+    for layer in layers_to_change(model):
+        layer.dtype_policy = wanted
     looping.forget(model)  # what was traced with the types as they were
     return model
+
+
+def layers_to_change(model: keras.Model) -> list[keras.Layer]:
+    """List the layers of a built model that `use_mixed_precision` changes, each before those within it."""
+    exact = {id(layer) for output in _output_layers(model) for layer in output._flatten_layers()}
+    layers = model._flatten_layers()
+    return [layer for layer in layers if layer.dtype_policy.name == "float32" and id(layer) not in exact]
 
 
 def _output_layers(model: Any) -> list[Any]:
@@ -54,10 +59,13 @@ def _output_layers(model: Any) -> list[Any]:
         if (id(operation), node) in seen:
             continue
         seen.add((id(operation), node))
+        passes = isinstance(operation, PASSED) or not isinstance(operation, keras.Layer)  # a model is a layer
         if isinstance(operation, keras.Model):
-            found += _output_layers(operation)
+            inner = _output_layers(operation)
+            passes = any(isinstance(layer, keras.layers.InputLayer) for layer in inner)
+            found += inner
         elif isinstance(operation, keras.Layer):
             found.append(operation)
-        if isinstance(operation, PASSED) or not isinstance(operation, keras.Layer):  # a model is a layer
+        if passes:
             waiting += operation._inbound_nodes[node].input_tensors
     return found

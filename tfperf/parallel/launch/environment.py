@@ -96,12 +96,12 @@ def rank_environment(
     environment = dict(base)
     for name in _THREADS:
         _set(environment, name, threads, default_threads)
-    environment[_BETWEEN] = str(max(_number(environment, _BETWEEN, "a number"), least_between))
+    environment[_BETWEEN] = str(max(_number(environment, _BETWEEN, "a whole number"), least_between))
     _set(environment, STALL_WARNING_VARIABLE, stall_warning, STALL_WARNING)
     _set(environment, STALL_LIMIT_VARIABLE, stall_limit, STALL_LIMIT)
     _set(environment, START_VARIABLE, start_timeout, START_TIMEOUT)
     seconds = (STALL_WARNING_VARIABLE, STALL_LIMIT_VARIABLE, START_VARIABLE)
-    warning, limit, _ = (_number(environment, name, "seconds") for name in seconds)
+    warning, limit, _ = (_number(environment, name, "whole seconds") for name in seconds)
     if 0 < limit < warning:
         raise HorovodError(
             f"expected a stall limit not below the warning, {warning} s, or 0 for none; received {limit} s"
