@@ -37,6 +37,11 @@ def test_a_step_is_the_sum_of_its_parts(servable, data):
         np.testing.assert_array_equal(weight, kept)  # the model is as it was
 
 
+def test_data_without_a_batch_are_refused(servable):
+    with pytest.raises(ValueError, match=r"expected batches of 4, as is asked for\. Received: data without any"):
+        explain_step(servable, 4, batches(4).take(0), time_limit=0.5)
+
+
 def test_batches_of_another_size_are_refused(servable):
     with pytest.raises(ValueError, match=r"expected batches of 4, as is asked for\. Received: data in batches of 16"):
         explain_step(servable, 4, batches(16), time_limit=0.5)

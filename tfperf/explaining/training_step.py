@@ -210,9 +210,10 @@ def _batches_of(data: Any, servable: Servable, batch: int, steps: int) -> Any:
     """
     if data is not None and not is_arrays(data):
         batches = data.map(lambda x, *_: _in_order(x, servable))
-        rows = int(next(iter(batches))[0].shape[0])
-        if rows != batch:
-            raise ValueError(f"expected batches of {batch}, as is asked for. Received: data in batches of {rows}")
+        sizes = [len(arrays[0]) for arrays in batches.take(1)]
+        if sizes != [batch]:
+            received = f"data in batches of {sizes[0]}" if sizes else "data without any"
+            raise ValueError(f"expected batches of {batch}, as is asked for. Received: {received}")
         return batches
     if data is None:
         rows = batch * max(1, min(MOST_STEPS, RANDOM_BYTES // _bytes_of(servable, batch)))

@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfperf.data import NAMES, load
-from tfperf.errors import ExportError
+from tfperf.errors import ExportError, in_one_line
 from tfperf.exports.opening import call_named, find_named
 
-__all__ = ["DATA_FORMS", "is_arrays", "load_examples"]
+__all__ = ["DATA_FORMS", "first_batch", "is_arrays", "load_examples"]
 
 DATA_FORMS = f"a data set ({', '.join(NAMES)}), file.py:callable, module:callable, or an .npz file with x and y"
 """What data may be on the command line."""
@@ -39,7 +39,7 @@ def load_examples(source: str) -> Any:
         dataset = load(source)
         return dataset.train_images.astype("float32") / 255, dataset.train_labels
     if source.endswith(".npz"):
-        return _from_file(Path(source))
+        return _of_one_length(_from_file(Path(source)), source)
     made = call_named(find_named(source, DATA_FORMS))
     if isinstance(made, tf.data.Dataset):
         if not isinstance(made.element_spec, tuple) or len(made.element_spec) < 2:
@@ -50,17 +50,32 @@ def load_examples(source: str) -> Any:
             f"expected {source} to return (x, y), (x, y, sample weights) or a tf.data.Dataset of batches. "
             f"Received: {type(made).__name__}"
         )
-    arrays = tuple(keras.tree.map_structure(np.asarray, part) for part in made)
+    return _of_one_length(tuple(keras.tree.map_structure(np.asarray, part) for part in made), source)
+
+
+def first_batch(data: tf.data.Dataset, source: str) -> tuple[Any, ...]:
+    """The first batch of a data set that `source` has given.
+
+    Raises:
+        ExportError: it has none, or its code fails; the message is one line.
+    """
+    try:
+        for batch in data.take(1):
+            return tuple(batch)
+    except Exception as error:  # whatever the user's own code raises
+        raise ExportError(f"{source} fails when it is read: {in_one_line(error)}") from error
+    raise ExportError(f"expected {source} to give batches of (x, y). Received: none")
+
+
+def _of_one_length(arrays: tuple[Any, ...], source: str) -> tuple[Any, ...]:
     counts = {len(array) if array.ndim else 0 for array in keras.tree.flatten(arrays)}
     if len(counts) != 1 or 0 in counts:
-        raise ExportError(
-            f"expected {source} to return arrays of as many examples each. "
-            f"Received: {', '.join(map(str, sorted(counts)))}"
-        )
+        words = ", ".join(map(str, sorted(counts)))
+        raise ExportError(f"expected {source} to give arrays of as many examples each. Received: {words}")
     return arrays
 
 
-def _from_file(path: Path) -> Any:
+def _from_file(path: Path) -> tuple[Any, ...]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             names = [name for name in ("x", "y", "sample_weight") if name in stored.files]

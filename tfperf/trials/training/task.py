@@ -15,7 +15,7 @@ from tfperf.errors import ExportError, in_one_line
 from tfperf.exports.keras_file import read_keras_file
 from tfperf.exports.opening import call_named, find_named
 from tfperf.nets import NAMES, get_net
-from tfperf.training.examples import is_arrays, load_examples
+from tfperf.training.examples import first_batch, is_arrays, load_examples
 
 __all__ = ["MODEL_FORMS", "TrainingTask"]
 
@@ -175,7 +175,7 @@ class TrainingTask:
         if is_arrays(self.data):
             x, y, *_ = keras.tree.map_structure(lambda array: array[:2], self.data)
         else:
-            x, y, *_ = next(iter(self.data))
+            x, y, *_ = first_batch(self.data, self.data_source)
         return x, y
 
     @cached_property
