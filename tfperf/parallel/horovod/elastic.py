@@ -230,12 +230,7 @@ class UpdateEpochStateCallback(keras.callbacks.Callback):
         """Take a state that has `epoch`."""
         super().__init__()
         self.state = state
-        self._before = state.epoch
-
-    def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Learn how many were done before this `fit`, which counts from 0."""
-        self._before = self.state.epoch
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Count."""
-        self.state.epoch = self._before + epoch + 1
+        """Count, whatever number `fit` gives the epoch."""
+        self.state.epoch += 1

@@ -119,7 +119,9 @@ def test_a_state_needs_a_built_model_and_an_optimizer() -> None:
         E.KerasState(dense_net())
 
 
-def test_callbacks_commit_and_count() -> None:
+@pytest.mark.parametrize("first", ["0", "3"])
+def test_callbacks_commit_and_count(first: str) -> None:
+    """Epochs are counted as they end, whatever number `fit` begins with."""
     model = dense_net()
     model.compile(hvd.DistributedOptimizer(K.SGD(0.1)), "mse")
     state = E.KerasState(model, batch=0, epoch=3)
@@ -133,7 +135,8 @@ def test_callbacks_commit_and_count() -> None:
         E.CommitStateCallback(state, batches_per_commit=2),
     ]
     data = dataset_of([share(batch) for batch in batches(5)])
-    model.fit(data, epochs=2, verbose=0, shuffle=False, callbacks=callbacks)
+    begin = int(first)
+    model.fit(data, initial_epoch=begin, epochs=begin + 2, verbose=0, shuffle=False, callbacks=callbacks)
     assert everywhere(commits) == [[(3, 2), (3, 4), (4, 0), (4, 2), (4, 4), (5, 0)]] * 2
     assert everywhere([state.batch, state.epoch]) == [[0, 5]] * 2
 
