@@ -169,44 +169,107 @@ def _lying(archive, generator):
 
 
 def good_files(folder):
-    """A file of each kind, written by tfperf: kind -> the file, in a folder of its own where it needs others."""
+    """A file of each kind, written by tfperf: kind -> the file, in a folder of its own where it needs others.
+
+    Nothing in them is measured. Between two runs only dates differ, and digests and sizes of what TensorFlow writes.
+    """
     import numpy as np
 
     from tfperf.engines.plan import Plan
     from tfperf.exports.opening import open_model
     from tfperf.exports.writing import export
-    from tfperf.measure import compare, measure
+    from tfperf.trials.trial import Status, Trial
+    from tfperf.tuning.deploying import DEPLOYMENT, write_deployment
+
+    files = good_measurements(folder)
+    files |= {"arrays": folder / "arrays" / "arrays.npz", "net": folder / "net" / "net.keras"}
+    for kind in ("arrays", "net"):
+        files[kind].parent.mkdir(parents=True)
+    np.savez(files["arrays"], inputs=np.ones((4, 784), "float32"))
+    servable = open_model("mlp")
+    servable.net.save(files["net"])
+    home = export(servable, folder / "exports")
+    files["manifest"] = home / "assets.extra" / "tfperf_manifest.json"
+    trial = Trial(plan=Plan(engine="frozen", threads=1), batch=2, status=Status.RAN)
+    files["plan"] = write_deployment(folder / "deployed", servable, trial, None, folder / "cache") / DEPLOYMENT
+    return files
+
+
+def good_measurements(folder):
+    """A result and the outcome of a search, of made-up measurements: to the last byte the same whenever made."""
+    from tfperf.engines.plan import Plan
+    from tfperf.measure import Comparison, Stop
+    from tfperf.measure.comparison import paired
     from tfperf.measure.results import Result, write_result
     from tfperf.search.outcome import Outcome
     from tfperf.search.question import Question
     from tfperf.trials.trial import Status, Trial
-    from tfperf.tuning.deploying import DEPLOYMENT, write_deployment
 
     files = {kind: folder / kind / f"{kind}.json" for kind in ("result", "outcome")}
-    files |= {"arrays": folder / "arrays" / "arrays.npz", "net": folder / "net" / "net.keras"}
-    for file in files.values():
-        file.parent.mkdir(parents=True)
-    brief = {"time_limit": 0.05}
-    one = measure(lambda: sum(range(1000)), name="one", **brief)
-    both = compare({"a": lambda: sum(range(1000)), "b": lambda: sum(range(2000))}, **brief)
-    write_result(files["result"], Result(name="good", measurements=(one,), comparisons=(both,), facts={"size": 1}))
+    when = {"created": "2026-01-02T03:04:05+00:00", "environment": _environment()}
+    one, a, b = _measurement("one", 1e-5), _measurement("a", 1e-5), _measurement("b", 2e-5)
+    ratio = paired("a", "b", a.samples, b.samples, 0.01)
+    both = Comparison(measurements=(a, b), ratios=(ratio,), rounds=len(a.seconds), margin=0.01, stopped=Stop.TIME_LIMIT)
+    result = Result(name="good", measurements=(one,), comparisons=(both,), facts={"size": 1}, **when)
+    write_result(files["result"], result)
     plans = [Plan(engine=engine, threads=1) for engine in ("frozen", "saved_model", "litert")]
     trials = [Trial(plan=plan, batch=1, status=Status.RAN, measurement=one, command="x") for plan in plans[:2]]
     trials = [trial.model_copy(update={"measurement": one.model_copy(update={"name": trial.name})}) for trial in trials]
     trials.append(Trial(plan=plans[2], batch=1, status=Status.CRASHED, reason="it was killed by SIGSEGV"))
     question = Question(threads=(1,), engines=("frozen", "litert", "saved_model"), memory_limit=2**30)
     outcome = Outcome(
-        model="good", opened_as="mlp", question=question, seconds=1.0, trials=tuple(trials), winner=trials[0].name
+        model="good",
+        opened_as="mlp",
+        question=question,
+        seconds=1.0,
+        trials=tuple(trials),
+        winner=trials[0].name,
+        **when,
     )
     write_result(files["outcome"], outcome)
-    np.savez(files["arrays"], inputs=np.ones((4, 784), "float32"))
-    servable = open_model("mlp")
-    servable.net.save(files["net"])
-    home = export(servable, folder / "exports")
-    files["manifest"] = home / "assets.extra" / "tfperf_manifest.json"
-    trial = Trial(plan=plans[0], batch=2, status=Status.RAN)
-    files["plan"] = write_deployment(folder / "deployed", servable, trial, None, folder / "cache") / DEPLOYMENT
     return files
+
+
+def _measurement(name, seconds):
+    """A measurement around some seconds, with a doubt."""
+    from tfperf.measure import Conditions, Doubt, Measurement, Stop
+    from tfperf.measure.memory import MemoryPeak
+
+    return Measurement(
+        name=name,
+        seconds=tuple(seconds * (1 + number * 7 % 40 / 1000) for number in range(40)),
+        calls_per_sample=100,
+        first_call_seconds=3 * seconds,
+        warm_up_seconds=(2 * seconds, 1.5 * seconds),
+        precision=0.01,
+        stopped=Stop.TIME_LIMIT,
+        read_cost_seconds=1e-7,
+        memory=MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=None, of_whole_process=False),
+        environment=_environment(),
+        conditions=Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=0.05),
+        doubts=(Doubt(name="short", words="the time was up early", advice="give it more time"),),
+    )
+
+
+def _environment():
+    """A machine that nobody has."""
+    from tfperf.measure import Environment
+
+    return Environment(
+        cpu="Made-up CPU @ 2.50GHz",
+        cpu_features=("avx2", "avx512f"),
+        logical_cores=4,
+        usable_cores=2,
+        memory_bytes=8 * 2**30,
+        accelerators=(),
+        frequency_governor=None,
+        hypervisor=True,
+        system="Linux 6.1.0 x86_64",
+        python="3.12.0",
+        packages={"tfperf": "1.0.0", "tensorflow": "2.18.0"},
+        variables={"TF_CPP_MIN_LOG_LEVEL": "3"},
+        git_revision="0123456789ab+",
+    )
 
 
 # ------------------------------------------------------------ reading

@@ -43,6 +43,13 @@ def test_the_same_seed_damages_alike():
     assert len(set(one)) > 30
 
 
+def test_what_is_damaged_was_not_measured(tmp_path):
+    one, two = (mutations.good_measurements(tmp_path / name) for name in "ab")
+    assert {kind: file.read_bytes() for kind, file in one.items()} == {
+        kind: file.read_bytes() for kind, file in two.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("read", "ended"),
     [

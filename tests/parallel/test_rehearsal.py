@@ -20,6 +20,7 @@ from tests.fixtures.marked import MARK, end_marked, marked
 from tfperf.errors import TfperfError
 from tfperf.parallel import rehearsal as room
 from tfperf.parallel.rehearsal import Rehearsal, RehearsedWorker, TrainedBatch, rehearse
+from tfperf.processes.signals import handling
 
 DEADLINE = 60
 HANG = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -226,7 +227,10 @@ def test_workers_that_hang_are_ended_at_the_deadline(mark):
 
 
 def test_workers_are_ended_on_sigterm(mark):
-    before, over = signal.getsignal(signal.SIGTERM), threading.Event()
+    over, late = threading.Event(), []
+
+    def note(*_):  # a signal that comes after the rehearsal would end the process of all tests
+        late.append(signal.SIGTERM)
 
     def terminate():
         while not over.wait(0.1):
@@ -235,15 +239,19 @@ def test_workers_are_ended_on_sigterm(mark):
                 return
 
     thread = threading.Thread(target=terminate)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            rehearse([sys.executable, "-c", HANG], ["localhost", "127.0.0.1"], deaths={}, joins={}, deadline=DEADLINE)
-    finally:
-        over.set()
-        thread.join()
+    with handling(signal.SIGTERM, note):
+        thread.start()
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                rehearse(
+                    [sys.executable, "-c", HANG], ["localhost", "127.0.0.1"], deaths={}, joins={}, deadline=DEADLINE
+                )
+        finally:
+            over.set()
+            thread.join()
+        assert signal.getsignal(signal.SIGTERM) is note
     assert marked(mark) == []
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert late == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with the one that started it")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -89,6 +90,19 @@ def test_what_cannot_be_started_is_an_error(program, error):
     with pytest.raises(error) as told:
         ChildProcess([program])
     assert told.value.filename == program
+
+
+def test_where_no_process_can_be_started_nothing_stays_open(monkeypatch):
+    def none_left(*_arguments, **_settings):
+        raise BlockingIOError("no process is left")
+
+    ends = socket.socketpair()
+    monkeypatch.setattr(socket, "socketpair", lambda: ends)
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", none_left)
+        with pytest.raises(BlockingIOError):
+            ChildProcess(["true"])
+    assert [end.fileno() for end in ends] == [-1, -1]
 
 
 @pytest.mark.parametrize("arguments", [(), ("deaf",)])
@@ -204,6 +218,13 @@ def test_memory_is_that_of_the_whole_family():
         while child.memory() < child.memory(whole=False) + 2**20:  # the other one has just been forked
             assert time.monotonic() < deadline
             time.sleep(0.01)
+
+
+def test_the_number_of_a_keeper_that_has_ended_may_be_anothers(monkeypatch):
+    with ChildProcess(["true"]) as over, family():
+        assert over.wait(DEADLINE) == 0
+        monkeypatch.setattr(over._keeper, "pid", os.getpid())
+        assert over.memory() == 0
 
 
 def test_its_pipes_close_when_it_closes_them():

@@ -40,9 +40,9 @@ def keeper():
     started = []
     token = uuid.uuid4().hex
 
-    def keeper(*command):
+    def keeper(*command, grace=5):
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tfperf.processes.keeper", "0", "5", *command],
+            [sys.executable, "-P", "-m", "tfperf.processes.keeper", "0", str(grace), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -109,14 +109,14 @@ def test_the_end_of_its_lifeline_ends_a_command_that_does_not_hear(keeper):
 
 def test_a_command_is_asked_before_it_is_killed(keeper):
     program = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print(1, flush=True); signal.pause()"
-    process = keeper(sys.executable, "-c", f"import signal, sys; {program}")
+    process = keeper(sys.executable, "-c", f"import signal, sys; {program}", grace=60)
     assert process.stdout.readline()
     process.stdin.close()
     assert process.wait(DEADLINE) == 7
 
 
 def test_sigterm_ends_keeper_and_command(keeper):
-    process = keeper(sys.executable, "-c", "import signal; print(1, flush=True); signal.pause()")
+    process = keeper(sys.executable, "-c", "import signal; print(1, flush=True); signal.pause()", grace=60)
     assert process.stdout.readline()
     process.terminate()
     assert process.wait(DEADLINE) == 128 + signal.SIGTERM
@@ -129,7 +129,7 @@ def test_what_a_command_leaves_behind_is_ended(keeper):
 
 
 def test_the_end_of_its_lifeline_ends_orphaned_grandchildren(keeper):
-    process = keeper(sys.executable, "-c", GRANDPARENT, PARENT, DEAF, "stay")
+    process = keeper(sys.executable, "-c", GRANDPARENT, PARENT, DEAF, "stay", grace=15)  # which the deaf one waits out
     assert process.stdout.readline() == "up\n"
     descendants = keeper.descendants()
     assert len(descendants) == 2

@@ -1,11 +1,13 @@
 """A command that is waited for: what it wrote, how it ended, and nothing left of it."""
 
+import io
 import sys
+import threading
 
 import psutil
 import pytest
 
-from tfperf.processes import run, running
+from tfperf.processes import LastBytes, run, running
 
 
 def python(program, **settings):
@@ -26,6 +28,25 @@ def test_it_reads_what_it_is_given_or_nothing():
 def test_of_much_output_the_end_is_kept(monkeypatch):
     monkeypatch.setattr(running, "MOST_OUTPUT", 4)
     assert python("print('0' * 10**6 + 'end')").output == "end\n"
+
+
+class ClosedMeanwhile(io.BytesIO):
+    """A pipe that is closed by its owner between two reads of the thread that reads it."""
+
+    def read1(self, size):
+        piece = super().read1(3)
+        self.close()
+        return piece
+
+
+def test_a_pipe_that_its_owner_closes_is_at_its_end(monkeypatch):
+    raised = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    assert LastBytes(ClosedMeanwhile(b"one two")).text(60) == "one"
+    closed = io.BytesIO(b"one two")
+    closed.close()
+    assert LastBytes(closed).text(60) == ""
+    assert raised == []
 
 
 def test_one_that_is_late_is_ended_with_all_that_it_started(tmp_path):

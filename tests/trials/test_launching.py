@@ -210,7 +210,7 @@ def test_a_second_ctrl_c_while_all_are_ended_leaves_none(launcher, planted, monk
         with pytest.raises(KeyboardInterrupt):
             several.close()
     assert not any(one.alive for one in hosts)
-    assert planted.left() == []
+    assert planted.nothing_left()
     for one in hosts:
         one.close()
 

@@ -88,17 +88,21 @@ class ChildProcess:
             variables[keeper.SHARED_GROUP] = "1"
         self._code: int | None = None
         self._line, theirs = socket.socketpair()
-        with theirs:
-            self._keeper = subprocess.Popen(
-                [*KEEPER, str(theirs.fileno()), str(grace), *map(str, command)],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                env=variables,
-                cwd=folder,
-                start_new_session=not on_terminal,
-                pass_fds=[theirs.fileno(), *pass_fds],
-            )
+        try:
+            with theirs:
+                self._keeper = subprocess.Popen(
+                    [*KEEPER, str(theirs.fileno()), str(grace), *map(str, command)],
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env=variables,
+                    cwd=folder,
+                    start_new_session=not on_terminal,
+                    pass_fds=[theirs.fileno(), *pass_fds],
+                )
+        except BaseException:
+            self._line.close()
+            raise
         self.stdin, self.stdout, self.stderr = self._keeper.stdin, self._keeper.stdout, self._keeper.stderr
         try:
             self._line.settimeout(START_SECONDS)
@@ -235,6 +239,8 @@ class ChildProcess:
         """What the keeper runs now, each a `psutil.Process`."""
         import psutil
 
+        if self._keeper.poll() is not None:  # its number may be another's by now
+            return []
         with contextlib.suppress(psutil.Error):
             return list(psutil.Process(self._keeper.pid).children(recursive=True))
         return []

@@ -1,5 +1,6 @@
 """A command that is waited for."""
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,8 @@ class LastBytes:
         return bytes(self._kept).decode(errors="replace")
 
     def _read(self) -> None:
-        with self._pipe:
+        # Who owns the pipe may close it before a read, which then raises ValueError: that is its end as well.
+        with contextlib.suppress(ValueError), self._pipe:
             while piece := self._pipe.read1(65536):  # type: ignore[attr-defined]
                 self._kept += piece
                 del self._kept[: -self._most]

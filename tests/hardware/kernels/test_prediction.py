@@ -50,7 +50,13 @@ def prediction(ceilings, tmp_path, asked):
 def ran(function, *arrays, rewritten=False):
     concrete = tf.function(function).get_concrete_function(*[tf.constant(array) for array in arrays])
     with Traced(concrete, arrays, rewritten=rewritten) as traced:
-        return traced.operations(runs=1)
+        return list(map(in_made_up_seconds, traced.operations(runs=1)))
+
+
+def in_made_up_seconds(operation):
+    """The operation, with seconds that rise with the largest tensor that it takes and not with what disturbed it."""
+    numbers = max((spec.shape.num_elements() for spec in operation.inputs), default=0)
+    return operation._replace(seconds=1e-6 * (1 + numbers / 2**16))
 
 
 def of_type(operations, kind):
@@ -84,6 +90,15 @@ def test_the_first_that_works_wakes_the_threads(prediction, asked):
     weights = tf.Variable(np.ones((256, 256), "float32"))
     prediction.costs(ran(lambda x: tf.sqrt(tf.reshape(x, [1, 256]) @ weights), np.ones((16, 16), "float32")))
     assert [(kind, among.first) for kind, among in asked] == [("MatMul", True), ("Sqrt", False)] * 2
+
+
+def test_the_smallest_are_not_measured(prediction, asked):
+    operations = ran(lambda x: tf.sqrt(x + x), np.ones(2**16, "float32"))
+    small = of_type(operations, "Sqrt")._replace(seconds=1e-8)
+    operations = [small if one.name == small.name else one for one in operations]
+    costs = dict(zip([one.type for one in operations], prediction.costs(operations), strict=True))
+    assert {kind for kind, _ in asked} == {"AddV2"}
+    assert costs["Sqrt"] == prediction.roofline(small)
 
 
 def test_a_loop_takes_its_turns(prediction):
