@@ -28,7 +28,10 @@ pytest_plugins = [
 QUIET = Conditions(load_before=0.1, steal_share=0.0, busy_elsewhere_share=0.01, seconds=1.0)
 MEMORY = MemoryPeak(resident=300 * 2**20, resident_before=200 * 2**20, device=None, of_whole_process=False)
 
-settings.register_profile("tfperf", deadline=None)  # no test may depend on how busy the machine is
+# No test may depend on how busy the machine is, nor find by chance what has nothing to do with a change. New examples
+# are looked for with `--hypothesis-profile random`, which is loaded after this one.
+settings.register_profile("tfperf", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
 settings.load_profile("tfperf")
 
 TESTS = Path(__file__).parent

@@ -39,7 +39,8 @@ def code(tmp_path, monkeypatch, kept):
 def test_a_run_is_a_table_a_result_file_and_a_picture(tfperf_command, code, tmp_path):
     np.savez(tmp_path / "in.npz", x=np.ones((2, 3), "float32"))
     options = ["--engine", "onnx,litert", "--batch", "1,7", "--threads", "1", "--time-limit", "0.3"]
-    result = tfperf_command("engines", code, *options, "--inputs", tmp_path / "in.npz", "--json", "deep/r.json")
+    files = ["--inputs", tmp_path / "in.npz", "--json", "deep/r.json"]
+    result = tfperf_command("engines", code, *options, *files, timeout=240)
     assert result.returncode == 0, result.stderr
     for batch in (1, 7):
         assert f"mine, batch {batch}, 1 thread\n" in result.stdout

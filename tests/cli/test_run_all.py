@@ -1,5 +1,6 @@
 """`tfperf run --all`: every recipe in turn, one table, and no process left."""
 
+import contextlib
 import io
 import json
 import subprocess
@@ -136,9 +137,9 @@ def test_a_result_that_cannot_be_read_is_a_failure(recipe, capsys):
 def test_what_hangs_is_ended_and_the_next_one_runs(recipe, folder, capsys):
     hanging = "import os; open('pid', 'w').write(str(os.getpid()))\n" + HANG
     recipes = {"hanging": recipe("hanging", hanging), "next": recipe("next", "print('I ran')\n")}
-    assert run_all.run_all(recipes, [], deadline=3.0) == 1
+    assert run_all.run_all(recipes, [], deadline=10.0) == 1
     found = rows(capsys.readouterr().out, recipes)
-    assert "did not end within 3 s" in found["hanging"]
+    assert "did not end within 10 s" in found["hanging"]
     assert "I ran" in found["next"]
     assert not psutil.pid_exists(int((folder / "pid").read_text()))
 
@@ -174,7 +175,7 @@ psutil.Process().parent().parent().send_signal(signal.{number})
         assert "three" not in found
         assert "1 skipped, 1 interrupted, 1 not begun; " in process.stdout
     pid = int((folder / "pid").read_text())
-    if psutil.pid_exists(pid):  # after SIGKILL its keeper notices in a moment
+    with contextlib.suppress(psutil.NoSuchProcess):  # after SIGKILL its keeper notices in a moment
         gone, _ = psutil.wait_procs([psutil.Process(pid)], timeout=DEADLINE)
         assert gone
 

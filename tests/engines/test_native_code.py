@@ -1,15 +1,16 @@
+import contextlib
 import importlib.machinery
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.fixtures.engines import gone
 from tfperf.engines import native_code
 from tfperf.engines.native_code import compile_once, find_compiler, run_tool, tensorflow_folder
 from tfperf.errors import EngineError
@@ -69,13 +70,11 @@ def test_a_build_that_is_ended_half_way_is_not_taken_for_whole(source, cache, mo
 def test_a_tool_that_takes_too_long_ends_with_all_that_it_started(tmp_path):
     script = "sleep 600 & echo $! > child; wait"
     command = ["sh", "-c", f"cd {tmp_path}; {script}"]
-    with pytest.raises(EngineError, match=r"^the script was not done in 1 s$"):
-        run_tool(command, "the script", deadline=1)
+    with pytest.raises(EngineError, match=r"^the script was not done in 5 s$"):
+        run_tool(command, "the script", deadline=5)
     child = int((tmp_path / "child").read_text())
-    deadline = time.monotonic() + 30  # it was killed, and dies when it has its turn
-    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    with contextlib.suppress(psutil.NoSuchProcess):  # it was killed, and dies when it has its turn
+        assert gone([psutil.Process(child)])
 
 
 @pytest.mark.parametrize(
@@ -139,10 +138,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize(("how", "seconds"), [("running", 1), ("stopped", 600)])
-def test_a_tool_ends_when_this_process_is_killed(how, seconds, within_seconds):
+@pytest.mark.parametrize("how", ["running", "stopped"])
+def test_a_tool_ends_when_this_process_is_killed(how, within_seconds):
     """With all that it started; where it stands still, too."""
-    tool = f"import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep({seconds})'])"
+    tool = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
     command = [sys.executable, "-P", "-c", PARENT, tool, how]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=False, start_new_session=True)
     assert done.returncode == -signal.SIGKILL

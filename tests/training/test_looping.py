@@ -136,7 +136,7 @@ def test_averages_of_weights_are_written_back_as_keras_s():
 def test_callbacks_see_epochs_as_in_keras_and_batches_by_the_call():
     seen, expected = Seen(), Seen()
     made().fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[expected])
-    fit(made(), X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[seen], seconds_per_call=10)
+    fit(made(), X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[seen], seconds_per_call=1000)
     batches = [call[1] for call in seen.calls if call[0] == "batch"]
     assert batches == [0, 1, 5, 5]  # one step, one that is timed, the rest of the epoch; then an epoch at once
     for calls in (seen.calls, expected.calls):
@@ -147,7 +147,7 @@ def test_callbacks_see_epochs_as_in_keras_and_batches_by_the_call():
 def test_a_smaller_last_batch_is_a_call_of_its_own_by_xla():
     seen = Seen()
     model = made()
-    fit(model, X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[seen], seconds_per_call=10, jit_compile=True)
+    fit(model, X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[seen], seconds_per_call=1000, jit_compile=True)
     assert [call[1] for call in seen.calls if call[0] == "batch"] == [0, 1, 4, 5, 4, 5]
     assert int(model.optimizer.iterations) == 12
 

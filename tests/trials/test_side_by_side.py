@@ -93,7 +93,7 @@ def test_bad_plans_have_their_reason_and_the_others_are_measured(launcher, examp
             assert trial.load_seconds > 0
             assert trial.measurement.first_call_seconds == trial.first_call_seconds >= 0.0002
             assert median_seconds(trial) >= 0.0002
-            assert 0.1 < trial.cores_used <= 1.01
+            assert 0 < trial.cores_used <= 1.01
         assert [one.name for one in comparison.measurements] == ["honest, batch 4", "equal, batch 4"]
     assert planted.nothing_left()
 
@@ -111,7 +111,8 @@ def test_a_plan_that_fails_while_it_is_measured_fails_alone(engine, status, word
     plans = [Plan(engine=name) for name in ("honest", engine, "slower")]
     with launcher(memory_limit=400 * 2**20) as several:
         runs = [tried(several, plan, examples) for plan in plans]
-        runs[1][1]._process.host._deadline = 2.0
+        if status is Status.TIMED_OUT:
+            runs[1][1]._process.host._deadline = 2.0
         assert [trial.status for trial, _ in runs] == [Status.RAN] * 3
         (first, failed, last), comparison = measure_in_turns(runs, time_limit=1.0)
     assert (failed.status, failed.plan, failed.batch) == (status, plans[1], BATCH)

@@ -145,8 +145,8 @@ def test_ctrl_c_gives_the_best_so_far_and_the_same_call_goes_on(tuned, planted):
     assert planted.nothing_left()
     finished = tuned(*engines, watcher=(second := Stops(0)))
     assert finished.outcome.ended == "finished"
-    assert len(first.names) == 2
-    assert len(second.names) == 2
+    assert 2 <= len(first.names) < len(engines)  # those that ran beside the second may have finished, too
+    assert len(first.names) + len(second.names) == len(engines)
     assert {*first.names, *second.names} == {trial.name for trial in finished.outcome.trials}
     tuned(*engines, watcher=(known := Stops(0)))
     assert known.names == []

