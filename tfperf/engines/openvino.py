@@ -1,5 +1,6 @@
 """OpenVINO."""
 
+import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -63,7 +64,6 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     Inputs are read where they lie, outputs are given where OpenVINO wrote them.
     """
     openvino = _import_openvino()
-    core = openvino.Core()
     settings: dict[str, Any] = {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
@@ -72,7 +72,7 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     if plan.threads is not None:
         settings["INFERENCE_NUM_THREADS"] = plan.threads
     try:
-        compiled = core.compile_model(str(folder / FILE), "CPU", settings)
+        compiled = _core().compile_model(str(folder / FILE), "CPU", settings)
     except RuntimeError as error:
         raise EngineError(f"{plan} cannot load the net: {shortened(error)}") from error
     request = compiled.create_infer_request()
@@ -91,6 +91,17 @@ def load(folder: Path, signature: Signature, plan: Plan, proof: Mapping[str, str
     used = compiled.get_property("INFERENCE_NUM_THREADS")
     proof = {"precision": _prove_precision(compiled, plan), "threads": f"{used}, as the compiled net says"}
     return Runner(plan, signature, run, proof=proof, reuses_outputs=True)
+
+
+@functools.cache
+def _core() -> Any:
+    """The one core of this process, never given up.
+
+    With each core that compiles for a CPU its thread takes signals on a stack of that core's. Of two cores that go in
+    the order in which they came, the first one's stack is used again though it is freed (2026.4, `SigAltStackSetup`):
+    the next signal that Python handles, as Ctrl-C, then ends the process with a segmentation fault.
+    """
+    return _import_openvino().Core()
 
 
 def _import_openvino() -> Any:
