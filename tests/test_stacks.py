@@ -3,6 +3,7 @@
 A process of pytest-xdist that is killed ends the run, and how it ended is seen.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -61,7 +62,8 @@ def test_a_killed_process_ends_the_run(tmp_path):
         (tmp_path / f"test_{name}.py").write_text(OTHERS, encoding="utf-8")
     options = ["-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider", "-p", "tests.fixtures.stacks"]
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), *options, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 1, done.stdout
     assert "crashed while running" in done.stdout
     assert "test_is_killed[2]" in done.stdout
