@@ -21,6 +21,14 @@ def bounds(examined):
     return {call.way: call.bound for call in examined.calls}
 
 
+def three_looks(function, arrays, prediction):
+    """The bounds that up to three looks give, of calls so long that few are seen.
+
+    A machine that is busy for a second may slow the calls and not the kernels: one of the looks must be right.
+    """
+    return (bounds(seen(function, arrays, prediction, time_limit=3.0)) for _ in range(3))
+
+
 def test_a_chain_of_tiny_operations_is_overhead(prediction):
     def chain(x):
         for _ in range(60):
@@ -34,16 +42,12 @@ def test_a_large_pointwise_sum_is_bandwidth(prediction):
     def total(x, y):
         return x + y
 
-    arrays = [np.ones(2**24, "float32")] * 2
-    # As below
-    looks = (bounds(seen(total, arrays, prediction, time_limit=3.0)) for _ in range(3))
+    looks = three_looks(total, [np.ones(2**24, "float32")] * 2, prediction)
     assert dict.fromkeys(("eager", "graph"), Bound.BANDWIDTH) in looks
 
 
 def test_a_large_product_is_compute(prediction):
-    arrays = [np.ones((2048, 2048), "float32")] * 2
-    # A call takes a sixth of a second: few are seen, and a machine busy for a second may slow them and not the kernels
-    looks = (bounds(seen(tf.linalg.matmul, arrays, prediction, time_limit=3.0)) for _ in range(3))
+    looks = three_looks(tf.linalg.matmul, [np.ones((2048, 2048), "float32")] * 2, prediction)
     assert dict.fromkeys(("eager", "graph"), Bound.COMPUTE) in looks
 
 
