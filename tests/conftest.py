@@ -1,5 +1,6 @@
 """Fixtures that tests of several rooms use."""
 
+import gc
 import os
 import re
 import shutil
@@ -77,11 +78,15 @@ def pytest_configure():
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
+    gc.set_threshold(10_000, 10, 10)  # for 700: a traced function is many small things
 
 
 def pytest_runtest_setup():
-    """A test may have loaded TensorFlow: from the next one on it has no tuner."""
+    """A test may have loaded TensorFlow: from the next one on its tuner and Python's collections leave it out."""
     leave_out_tuner()
+    if "tensorflow" in sys.modules and not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)

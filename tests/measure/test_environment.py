@@ -196,6 +196,10 @@ def test_the_work_of_those_it_started_is_its_own() -> None:
         ({"model name": "AMD EPYC", "vendor_id": "AuthenticAMD", "cpu family": "99", "model\t": "2"}, "epyc-2"),
         ({"model name": "Intel(R) Xeon(R) Platinum 8488C CPU @ 2.40GHz", "vendor_id": "GenuineIntel"},
          "xeon-platinum-8488c-2"),
+        ({"model name": "Intel(R) Xeon(R) Processor", "vendor_id": "GenuineIntel", "flags": "avx2 avx512f amx_tile"},
+         "xeon-amx-2"),
+        ({"model name": "Intel(R) Xeon(R) CPU @ 2.20GHz", "vendor_id": "GenuineIntel", "flags": "avx2 avx512f"},
+         "xeon-avx512-2"),
     ],
 )  # fmt: skip
 def test_a_machine_has_a_short_name(monkeypatch, lines, name):

@@ -208,12 +208,19 @@ def _cpu_name() -> str:
 def machine_name() -> str:
     """A short name of this machine, fit for a folder: its processor and its cores, as `epyc-zen3-2`."""
     model = re.sub(r"\((?:R|TM)\)|\b(?:AMD|Intel|CPU|Processor|with|\d+-Core)\b|@.*", " ", _cpu_name())
-    words = re.findall(r"[a-z0-9]+", f"{model} {_microarchitecture()} {usable_cores()}".lower())
+    generation = _microarchitecture() or ("" if re.search(r"\d", model) else _vectors())
+    words = re.findall(r"[a-z0-9]+", f"{model} {generation} {usable_cores()}".lower())
     return "-".join(words)
 
 
+def _vectors() -> str:
+    """The widest arithmetic of a processor whose name hides its generation, as names in clouds do; empty: narrow."""
+    widest = {"amx_tile": "amx", "avx512f": "avx512", "avx2": "avx2"}
+    return next((name for feature, name in widest.items() if feature in _cpu_features()), "")
+
+
 def _microarchitecture() -> str:
-    """That of an AMD processor; empty for others, whose names tell."""
+    """That of an AMD processor; empty for others."""
     if _cpu_line("vendor_id") != "AuthenticAMD":
         return ""
     family, model = int(_cpu_line("cpu family") or 0), int(re.sub(r"\D", "", _cpu_line("model\t")) or 0)
