@@ -16,6 +16,7 @@ from tfperf.training import (
     FusedBatchNormalization,
     MergedAttention,
     SwappedConv2D,
+    WidenedDepthwiseConv2D,
     convolve,
 )
 from tfperf.training.saved_form import plain_class, with_class
@@ -77,7 +78,7 @@ def test_a_convolution_of_any_shape_is_keras_s(data, policy):
     """In bfloat16 without a bias: its gradient is wrong by up to 6 % in Keras's own. Another test has that one."""
     keras.utils.set_random_seed(0)
     few = st.integers(1, 5)
-    kernel, strides = data.draw(st.tuples(few, few)), data.draw(st.integers(1, 3))
+    kernel, strides = data.draw(st.just((1, 1)) | st.tuples(few, few)), data.draw(st.integers(1, 3))
     size = [data.draw(st.integers(side, 12)) for side in kernel]
     layer = keras.layers.Conv2D(
         data.draw(few), kernel, strides, padding=data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
@@ -88,6 +89,50 @@ def test_a_convolution_of_any_shape_is_keras_s(data, policy):
     inputs = random_inputs([data.draw(few), *size, data.draw(few)], policy)
     layer.build(inputs.shape)
     check_equal(layer, SwappedConv2D, inputs, policy)
+
+
+@EXAMPLES
+@given(data=st.data(), policy=POLICIES)
+def test_a_depthwise_convolution_of_any_shape_is_keras_s(data, policy):
+    keras.utils.set_random_seed(0)
+    few = st.integers(1, 5)
+    kernel, strides = data.draw(st.tuples(few, few)), data.draw(st.integers(1, 3))
+    size = [data.draw(st.integers(side, 12)) for side in kernel]
+    layer = keras.layers.DepthwiseConv2D(
+        kernel, strides, padding=data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
+        depth_multiplier=data.draw(st.integers(1, 2)),
+        use_bias=data.draw(st.booleans()) and policy == "float32",
+        activation=data.draw(st.sampled_from([None, "relu"])),
+        bias_initializer="normal",
+    )  # fmt: skip
+    inputs = random_inputs([data.draw(few), *size, data.draw(few)], policy)
+    layer.build(inputs.shape)
+    check_equal(layer, WidenedDepthwiseConv2D, inputs, policy)
+
+
+@pytest.mark.parametrize(
+    "options", [{"dilation_rate": 2}, {"strides": 2, "use_bias": True}, {"activation": "relu6"}, {"dtype": "float32"}]
+)
+def test_a_depthwise_convolution_of_another_kind_is_keras_s(options):
+    policy = "mixed_bfloat16"
+    layer = keras.layers.DepthwiseConv2D(3, **({"dtype": policy, "use_bias": False} | options))
+    layer.build([2, 9, 9, 2])
+    check_equal(layer, WidenedDepthwiseConv2D, random_inputs([2, 9, 9, 2], policy), policy)
+
+
+def test_the_gradients_of_a_depthwise_convolution_in_bfloat16_are_those_of_float32():
+    """Rounded once, at the end: oneDNN's own in bfloat16 may add up in it."""
+    inputs = random_inputs([8, 31, 31, 16], "mixed_bfloat16")
+    layer = WidenedDepthwiseConv2D(5, 2, use_bias=False, dtype="mixed_bfloat16")
+    layer.build(inputs.shape)
+    upstream = random_inputs(layer.compute_output_shape(inputs.shape), "mixed_bfloat16")
+    exact = keras.layers.DepthwiseConv2D(5, 2, use_bias=False)
+    exact.build(inputs.shape)
+    exact.set_weights([np.asarray(tf.cast(tf.cast(one, tf.bfloat16), tf.float32)) for one in layer.get_weights()])
+    _, back, gradient, _ = everything(layer, inputs, upstream)
+    _, exact_back, exact_gradient, _ = everything(exact, tf.cast(inputs, tf.float32), upstream)
+    for found, expected in ((back, exact_back), (gradient, exact_gradient)):
+        np.testing.assert_allclose(found, expected, rtol=2**-8, atol=1e-5)
 
 
 @EXAMPLES

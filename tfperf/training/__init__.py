@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from tfperf.training.batch_norm import FusedBatchNormalization
     from tfperf.training.convolution import SwappedConv2D, convolve
     from tfperf.training.dense import FlattenedDense
+    from tfperf.training.depthwise import WidenedDepthwiseConv2D
     from tfperf.training.fusing import Fusion, Swap, fuse, unfuse
     from tfperf.training.layer_norm import CompiledLayerNormalization
     from tfperf.training.looping import fit
@@ -27,6 +28,7 @@ __all__ = [
     "SwappedConv2D",
     "Throughput",
     "TrainingPlan",
+    "WidenedDepthwiseConv2D",
     "convolve",
     "fast_optimizer",
     "fit",
@@ -46,6 +48,7 @@ _HOMES = {
     "SwappedConv2D": "convolution",
     "Throughput": "throughput",
     "TrainingPlan": "plan",
+    "WidenedDepthwiseConv2D": "depthwise",
     "convolve": "convolution",
     "fast_optimizer": "optimizers",
     "fit": "looping",

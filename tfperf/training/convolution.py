@@ -17,7 +17,8 @@ def convolve(
 
     A kernel's gradient sums products of inputs and upstream gradients over batch and places. That is a convolution
     too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16
-    are faster on CPUs without matrix units than its gradients of kernels.
+    are faster on CPUs without matrix units than its gradients of kernels. Where the kernel is of one place, 1 x 1, the
+    sum is a product of two matrices, and so is the gradient of the inputs where the strides are 1.
 
     Args:
         inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
@@ -39,19 +40,33 @@ def convolve(
             outputs = tf.nn.bias_add(outputs, one)
 
         def backward(upstream: Any) -> tuple[Any, ...]:
-            given = tf.raw_ops.Conv2DBackpropInput(
-                input_sizes=tf.shape(inputs), filter=kernel, out_backprop=upstream, **form
-            )
+            back = _input_gradient(inputs, kernel, upstream, strides, form)
             gradient = _kernel_gradient(inputs, upstream, kernel.shape, strides, padding)
-            return given, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)  # BiasAddGrad sums in bfloat16
+            return back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)  # BiasAddGrad sums in bfloat16
 
         return outputs, backward
 
     return convolved(inputs, kernel) if bias is None else convolved(inputs, kernel, bias)
 
 
+def _input_gradient(inputs: Any, kernel: Any, upstream: Any, strides: tuple[int, int], form: dict[str, Any]) -> Any:
+    """(batch, height, width, channels); `form` is what the convolution forward had."""
+    sizes = tf.shape(inputs)
+    if tuple(kernel.shape[:2]) == tuple(strides) == (1, 1):
+        return tf.reshape(tf.matmul(_as_matrix(upstream), kernel[0, 0], transpose_b=True), sizes)
+    return tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=upstream, **form)
+
+
+def _as_matrix(images: Any) -> Any:
+    """(batch, height, width, channels) as (places, channels)."""
+    return tf.reshape(images, [-1, images.shape[-1]])
+
+
 def _kernel_gradient(inputs: Any, upstream: Any, shape: Any, strides: tuple[int, int], padding: str) -> Any:
     """Convolve the inputs by the upstream gradients, channels and batch exchanged: (kernel height, width, in, out)."""
+    if tuple(shape[:2]) == (1, 1):
+        used = inputs[:, :: strides[0], :: strides[1]]
+        return tf.matmul(_as_matrix(used), _as_matrix(upstream), transpose_a=True)[None, None]
     edges = [
         _edges(inputs.shape[axis + 1], upstream.shape[axis + 1], shape[axis], strides[axis], padding)
         for axis in range(2)

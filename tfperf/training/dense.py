@@ -32,9 +32,10 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
     """
 
     @classmethod
-    def suits(cls, shape: tuple[int | None, ...]) -> bool:
+    def suits(cls, layer: Any, shape: tuple[int | None, ...]) -> bool:
         """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., features)."""
-        return len(shape) > 2 and None not in shape[1:]
+        changed = getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False)
+        return not changed and len(shape) > 2 and None not in shape[1:]
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Multiply by the kernel.
@@ -46,8 +47,7 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
         Returns:
             (batch, ..., units), in the compute type.
         """
-        plain = getattr(self, "quantization_mode", None) or getattr(self, "lora_enabled", False)
-        if plain or not tf.is_tensor(inputs) or not self.suits(tuple(inputs.shape)):
+        if not tf.is_tensor(inputs) or not self.suits(self, tuple(inputs.shape)):
             return super().call(inputs, training=training)
         rows = keras.ops.matmul(tf.reshape(inputs, [-1, inputs.shape[-1]]), self.kernel)
         if self.bias is not None:

@@ -23,6 +23,7 @@ from tfperf.training.attention import MergedAttention
 from tfperf.training.batch_norm import FusedBatchNormalization
 from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.dense import FlattenedDense
+from tfperf.training.depthwise import WidenedDepthwiseConv2D
 from tfperf.training.layer_norm import CompiledLayerNormalization
 from tfperf.training.saved_form import form_name, plain_class, with_class
 
@@ -32,6 +33,7 @@ FORMS: dict[type, type] = {
     keras.layers.BatchNormalization: FusedBatchNormalization,
     keras.layers.Conv2D: SwappedConv2D,
     keras.layers.Dense: FlattenedDense,
+    keras.layers.DepthwiseConv2D: WidenedDepthwiseConv2D,
     keras.layers.LayerNormalization: CompiledLayerNormalization,
     keras.layers.MultiHeadAttention: MergedAttention,
 }
@@ -56,7 +58,7 @@ class LayerTimes(Value):
     """What a layer takes in Keras's form and in the faster one, forward and backward in training."""
 
     format: Literal["tfperf layer times"] = "tfperf layer times"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     plain_seconds: float = Field(gt=0)
     fast_seconds: float = Field(gt=0)
     ratio: Ratio
@@ -264,7 +266,7 @@ def may_have_form(layer: keras.Layer) -> bool:
 def _suits(layer: Any, shape: tuple[int | None, ...]) -> bool:
     """Whether a layer's form computes otherwise than Keras's for inputs of this shape."""
     suits = getattr(FORMS[type(layer)], "suits", None)
-    return suits is None or bool(suits(shape))
+    return suits is None or bool(suits(layer, shape))
 
 
 def _times(call: _Call, form: type, time_limit: float, measured: dict[str, LayerTimes]) -> LayerTimes:
