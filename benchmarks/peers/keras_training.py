@@ -22,6 +22,10 @@ def load(given: Given) -> Loaded:
         keras.config.set_dtype_policy(f"mixed_{given.precision}")
     with np.load(given.folder / "weights.npz", allow_pickle=False) as weights:
         net = build_alike(given.net, weights)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.random.set_seed(None)  # with the one that made the net, Keras's fit has the same batches in every epoch
     with np.load(given.folder / "examples.npz", allow_pickle=False) as examples:
         inputs, labels = examples["inputs"], examples["labels"]
         batch_size, rate = int(examples["batch_size"]), float(examples["rate"])
