@@ -24,6 +24,8 @@ from tfperf.training.saved_form import plain_class, with_class
 EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True)
 TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-2}
 POLICIES = st.sampled_from(["float32", "mixed_bfloat16"])
+FEW = st.integers(1, 5)
+KERNELS = st.tuples(FEW, FEW)
 
 
 def everything(layer, inputs, upstream, **options):
@@ -72,21 +74,25 @@ def random_inputs(shape, policy, mean=0.0):
     return tf.cast(numbers, keras.dtype_policies.get(policy).compute_dtype)
 
 
+def drawn_window(data, kernels):
+    """A kernel's size, strides, and the size of images that it fits in."""
+    kernel, strides = data.draw(kernels), data.draw(st.integers(1, 3))
+    return kernel, strides, [data.draw(st.integers(side, 12)) for side in kernel]
+
+
 @EXAMPLES
 @given(data=st.data(), policy=POLICIES)
 def test_a_convolution_of_any_shape_is_keras_s(data, policy):
     """In bfloat16 without a bias: its gradient is wrong by up to 6 % in Keras's own. Another test has that one."""
     keras.utils.set_random_seed(0)
-    few = st.integers(1, 5)
-    kernel, strides = data.draw(st.just((1, 1)) | st.tuples(few, few)), data.draw(st.integers(1, 3))
-    size = [data.draw(st.integers(side, 12)) for side in kernel]
+    kernel, strides, size = drawn_window(data, st.just((1, 1)) | KERNELS)
     layer = keras.layers.Conv2D(
-        data.draw(few), kernel, strides, padding=data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
+        data.draw(FEW), kernel, strides, padding=data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
         use_bias=data.draw(st.booleans()) and policy == "float32",
         activation=data.draw(st.sampled_from([None, "relu"])),
         bias_initializer="normal",
     )  # fmt: skip
-    inputs = random_inputs([data.draw(few), *size, data.draw(few)], policy)
+    inputs = random_inputs([data.draw(FEW), *size, data.draw(FEW)], policy)
     layer.build(inputs.shape)
     check_equal(layer, SwappedConv2D, inputs, policy)
 
@@ -95,9 +101,7 @@ def test_a_convolution_of_any_shape_is_keras_s(data, policy):
 @given(data=st.data(), policy=POLICIES)
 def test_a_depthwise_convolution_of_any_shape_is_keras_s(data, policy):
     keras.utils.set_random_seed(0)
-    few = st.integers(1, 5)
-    kernel, strides = data.draw(st.tuples(few, few)), data.draw(st.integers(1, 3))
-    size = [data.draw(st.integers(side, 12)) for side in kernel]
+    kernel, strides, size = drawn_window(data, KERNELS)
     layer = keras.layers.DepthwiseConv2D(
         kernel, strides, padding=data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
         depth_multiplier=data.draw(st.integers(1, 2)),
@@ -105,7 +109,7 @@ def test_a_depthwise_convolution_of_any_shape_is_keras_s(data, policy):
         activation=data.draw(st.sampled_from([None, "relu"])),
         bias_initializer="normal",
     )  # fmt: skip
-    inputs = random_inputs([data.draw(few), *size, data.draw(few)], policy)
+    inputs = random_inputs([data.draw(FEW), *size, data.draw(FEW)], policy)
     layer.build(inputs.shape)
     check_equal(layer, WidenedDepthwiseConv2D, inputs, policy)
 

@@ -31,10 +31,9 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
     and those with LoRA are left to Keras, as are inputs whose axes between the first and the last are unknown.
     """
 
-    @classmethod
-    def suits(cls, layer: Any, shape: tuple[int | None, ...]) -> bool:
+    def suits(self, shape: tuple[int | None, ...]) -> bool:
         """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., features)."""
-        changed = getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False)
+        changed = getattr(self, "quantization_mode", None) or getattr(self, "lora_enabled", False)
         return not changed and len(shape) > 2 and None not in shape[1:]
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -47,7 +46,7 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
         Returns:
             (batch, ..., units), in the compute type.
         """
-        if not tf.is_tensor(inputs) or not self.suits(self, tuple(inputs.shape)):
+        if not tf.is_tensor(inputs) or not self.suits(tuple(inputs.shape)):
             return super().call(inputs, training=training)
         rows = keras.ops.matmul(tf.reshape(inputs, [-1, inputs.shape[-1]]), self.kernel)
         if self.bias is not None:

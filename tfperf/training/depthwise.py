@@ -14,21 +14,20 @@ __all__ = ["WidenedDepthwiseConv2D"]
 class WidenedDepthwiseConv2D(keras.layers.DepthwiseConv2D):  # type: ignore[misc]
     """Keras's `DepthwiseConv2D`, which in bfloat16 has both gradients computed in float32, and rounds the results.
 
-    oneDNN's kernels for them in bfloat16 are slow where the strides are 2 or the kernel is larger than 3 x 3: four to
-    six times as long as in float32 on a Xeon with AMX. Casting costs less. Arguments, weights and the saved form are
-    Keras's; gradients are nearer to those of float32. Left to Keras: other types, channels first, dilation, unlike
-    strides, sizes that are not known.
+    Where the strides are 2 or the kernel is larger than 3 x 3, oneDNN's kernels for them in bfloat16 can take several
+    times as long as those in float32, and casting costs less. Arguments, weights and the saved form are Keras's;
+    gradients are nearer to those of float32. Left to Keras: other types, channels first, dilation, unlike strides,
+    sizes that are not known.
     """
 
-    @classmethod
-    def suits(cls, layer: Any, shape: tuple[int | None, ...]) -> bool:
+    def suits(self, shape: tuple[int | None, ...]) -> bool:
         """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., channels)."""
-        usual = layer.data_format == "channels_last" and tuple(layer.dilation_rate) == (1, 1)
-        return usual and len(set(layer.strides)) == 1 and layer.compute_dtype == "bfloat16" and None not in shape[1:]
+        usual = self.data_format == "channels_last" and tuple(self.dilation_rate) == (1, 1)
+        return usual and len(set(self.strides)) == 1 and self.compute_dtype == "bfloat16" and None not in shape[1:]
 
     def call(self, inputs: Any) -> Any:
         """Convolve, (batch, height, width, channels) -> (batch, height', width', channels * depth multiplier)."""
-        if not tf.is_tensor(inputs) or inputs.dtype != tf.bfloat16 or not self.suits(self, tuple(inputs.shape)):
+        if not tf.is_tensor(inputs) or inputs.dtype != tf.bfloat16 or not self.suits(tuple(inputs.shape)):
             return super().call(inputs)
         outputs = _convolved(inputs, tf.convert_to_tensor(self.kernel), self.strides, self.padding)
         if self.use_bias:

@@ -266,7 +266,7 @@ def may_have_form(layer: keras.Layer) -> bool:
 def _suits(layer: Any, shape: tuple[int | None, ...]) -> bool:
     """Whether a layer's form computes otherwise than Keras's for inputs of this shape."""
     suits = getattr(FORMS[type(layer)], "suits", None)
-    return suits is None or bool(suits(layer, shape))
+    return suits is None or bool(suits(layer, shape))  # of the form, asked before the layer is one
 
 
 def _times(call: _Call, form: type, time_limit: float, measured: dict[str, LayerTimes]) -> LayerTimes:
