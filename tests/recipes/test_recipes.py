@@ -214,7 +214,7 @@ def test_async_dispatch_fits_its_model_and_fills_memory(quick_run):
     assert len(times) == 3
     assert min(times[:2]) > 0
     waited, queued = (value for name, value in result.facts.items() if name.startswith("bytes of memory that"))
-    assert queued > waited + 20 * 2**20
+    assert queued > waited + 4 * 2**20  # several rounds' matrices of 1 MiB; how many, a busy machine decides
     assert {name for name in result.facts if name.startswith("measured against predicted")} == {
         "measured against predicted: waiting each time",
         "measured against predicted: waiting once",
