@@ -1,9 +1,9 @@
-"""What a processor can, from Linux's description of it."""
+"""What engines must know of a processor."""
 
 import numpy as np
 import pytest
 
-from tfperf.engines.processor import flags_of_cpu, saturates_int8
+from tfperf.engines.processor import saturates_int8
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,6 @@ def test_8_bit_products_are_cut_off_before_vnni(words, saturates, tmp_path):
     file = tmp_path / "cpuinfo"
     file.write_text(f"processor\t: 0\n{words}\nbugs\t\t: avx512_vnni\n")
     assert saturates_int8(file) is saturates
-
-
-def test_flags_are_those_of_the_first_processor(tmp_path):
-    file = tmp_path / "cpuinfo"
-    assert flags_of_cpu(file) == frozenset()
-    file.write_text("flags\t\t: lm avx2\nbugs\t\t: spectre\nflags\t\t: lm\n")
-    assert flags_of_cpu(file) == {"lm", "avx2"}
 
 
 def test_with_weights_of_7_bits_no_sum_of_two_products_is_cut_off():

@@ -196,9 +196,9 @@ def test_a_dense_layer_of_a_sequence_is_one_product_with_its_bias_and_its_relu()
     assert not {"BatchMatMulV2", "Einsum"} & set(kinds)
 
 
-@settings(EXAMPLES, max_examples=20)  # each compiles
-@given(data=st.data(), policy=POLICIES)
-def test_a_layer_normalization_of_any_shape_is_keras_s(data, policy):
+@settings(EXAMPLES, max_examples=30)  # each compiles
+@given(data=st.data(), policy=POLICIES, training=st.booleans())
+def test_a_layer_normalization_of_any_shape_is_keras_s(data, policy, training):
     keras.utils.set_random_seed(0)
     shape = data.draw(st.lists(st.integers(2, 5), min_size=2, max_size=4))
     layer = keras.layers.LayerNormalization(
@@ -210,7 +210,83 @@ def test_a_layer_normalization_of_any_shape_is_keras_s(data, policy):
         dtype=policy,
     )
     layer.build(shape)
-    check_equal(layer, CompiledLayerNormalization, random_inputs(shape, policy), policy)
+    check_equal(layer, CompiledLayerNormalization, random_inputs(shape, policy), policy, training=training)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("jit_compile", [None, True])
+@pytest.mark.parametrize("batch", [1, 33])
+def test_a_layer_normalization_of_many_rows_is_keras_s(policy, jit_compile, batch):
+    """Rows enough for several threads, of a number that is not known when it is traced, beside other code of XLA's."""
+    keras.utils.set_random_seed(0)
+    layer = keras.layers.LayerNormalization(beta_initializer="normal", gamma_initializer="normal", dtype=policy)
+    inputs = random_inputs([batch, 37, 130], policy, mean=3.0)
+    layer.build(inputs.shape)
+    spec, upstream = tf.TensorSpec([None, 37, 130], inputs.dtype), random_inputs(inputs.shape, policy)
+
+    def step(inputs, upstream):
+        sources = [inputs, *(variable.value for variable in layer.trainable_variables)]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs, training=True)
+        return [outputs, *tape.gradient(outputs, sources, upstream)]
+
+    expected = step(inputs, upstream)
+    with_class(layer, CompiledLayerNormalization)
+    found = tf.function(step, input_signature=[spec, spec], jit_compile=jit_compile)(inputs, upstream)
+    for plain, fused in zip(expected, found, strict=True):
+        plain, fused = (np.asarray(tf.cast(one, tf.float64)) for one in (plain, fused))
+        np.testing.assert_allclose(fused, plain, rtol=0, atol=TOLERANCE[policy] * np.abs(plain).max())
+
+
+def operations_of(graph):
+    """The kinds of operations in a graph and in all functions that it calls."""
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(node for one in definition.library.function for node in one.node_def)]
+    return {node.op for node in nodes}
+
+
+def test_a_layer_normalization_is_native_in_training_alone():
+    """What is exported is loaded where there are none of its functions."""
+    layer = CompiledLayerNormalization()
+    layer.build([2, 3, 4])
+    spec, native = tf.TensorSpec([None, 3, 4]), {}
+    for training in (True, False, None):
+        traced = tf.function(lambda given, training=training: layer(given, training=training))
+        native[training] = "XlaCallModule" in operations_of(traced.get_concrete_function(spec).graph)
+    assert native == {True: True, False: False, None: False}
+
+
+def test_gradients_of_gradients_of_a_native_layer_normalization_are_keras_s():
+    keras.utils.set_random_seed(0)
+    layer = keras.layers.LayerNormalization(beta_initializer="normal", gamma_initializer="normal")
+    inputs, found = random_inputs([3, 5, 8], "float32"), []
+    layer.build(inputs.shape)
+
+    def penalty():
+        with tf.GradientTape() as outer:
+            outer.watch(inputs)
+            with tf.GradientTape() as inner:
+                inner.watch(inputs)
+                total = tf.reduce_sum(layer(inputs, training=True) ** 3)
+            size = tf.reduce_sum(inner.gradient(total, inputs) ** 2)
+        return outer.gradient(size, [inputs, *(one.value for one in layer.trainable_variables)])
+
+    for kind in (keras.layers.LayerNormalization, CompiledLayerNormalization):
+        with_class(layer, kind)
+        found.append(penalty())
+    for plain, fused in zip(*found, strict=True):
+        np.testing.assert_allclose(fused, plain, rtol=1e-4, atol=1e-5 * np.abs(plain).max())
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_what_is_no_number_stays_so_in_its_row_alone(policy):
+    inputs = random_inputs([4, 8], policy)
+    inputs = tf.tensor_scatter_nd_update(inputs, [[1, 2], [2, 3]], tf.constant([np.nan, np.inf], inputs.dtype))
+    layer = CompiledLayerNormalization(dtype=policy)
+    found = np.isnan(np.asarray(tf.cast(layer(inputs, training=True), tf.float32)))
+    assert found.all(axis=1).tolist() == [False, True, True, False]
+    assert found.any(axis=1).tolist() == [False, True, True, False]
 
 
 @EXAMPLES

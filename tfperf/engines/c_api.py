@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfperf.engines.native_code import SOURCES, compile_once, count_unnamed_threads, tensorflow_folder, view_memory
+from tfperf.engines.native_code import SOURCES, count_unnamed_threads, view_memory
 from tfperf.engines.plan import Plan
 from tfperf.engines.runner import Arrays, Runner
 from tfperf.errors import EngineError, ThreadsError, shortened
 from tfperf.exports.signature import Signature
+from tfperf.native.compiling import compile_once, tensorflow_folder
 
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable

@@ -1,22 +1,13 @@
-"""What this machine's processor can, as Linux tells it."""
+"""What engines must know of this machine's processor."""
 
-import re
 from pathlib import Path
 
-__all__ = ["CPU_DESCRIPTION", "flags_of_cpu", "saturates_int8"]
+from tfperf.native.processor import CPU_DESCRIPTION, flags_of_cpu
 
-CPU_DESCRIPTION = Path("/proc/cpuinfo")
+__all__ = ["saturates_int8"]
 
 SUMMING_IN_32_BITS = {"avx_vnni", "avx512_vnni"}
 """Instructions of x86-64 that multiply 8-bit integers and add up four products at a time, in 32 bits."""
-
-
-def flags_of_cpu(description: Path = CPU_DESCRIPTION) -> frozenset[str]:
-    """Linux's names of what an x86 processor has; none elsewhere."""
-    found = re.search(
-        r"^flags\s*:(.*)$", description.read_text(encoding="utf-8") if description.is_file() else "", re.MULTILINE
-    )
-    return frozenset(found[1].split()) if found else frozenset()
 
 
 def saturates_int8(description: Path = CPU_DESCRIPTION) -> bool:

@@ -13,21 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from tfperf.engines.native_code import (
-    SOURCES,
-    compile_once,
-    count_unnamed_threads,
-    find_compiler,
-    run_tool,
-    tensorflow_folder,
-    version_of,
-    view_memory,
-)
+from tfperf.engines.native_code import SOURCES, count_unnamed_threads, view_memory
 from tfperf.engines.plan import Plan
-from tfperf.engines.processor import CPU_DESCRIPTION, flags_of_cpu
 from tfperf.engines.runner import Arrays, Runner
 from tfperf.errors import EngineError, shortened
 from tfperf.exports.signature import SIGNATURE_NAME, Signature
+from tfperf.native.compiling import compile_once, find_compiler, run_tool, tensorflow_folder, version_of
+from tfperf.native.processor import CPU_DESCRIPTION, level_of_cpu
 from tfperf.system import usable_cores
 
 if TYPE_CHECKING:
@@ -41,14 +33,6 @@ FORMS = "outputs.json"
 """Output -> its sizes."""
 
 TYPES = ("float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
-
-LEVELS = (
-    ("x86-64-v4", {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}),
-    ("x86-64-v3", {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}),
-    ("x86-64-v2", {"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"}),
-    ("x86-64", set[str]()),
-)
-"""LLVM's names of the levels of x86-64, best first -> what Linux calls that which each has more than the next."""
 
 # -w: the warnings are about TensorFlow's headers. Hidden: two nets in one process must not share what has one name.
 COMPILING = ("-std=c++17", "-w", "-O2", "-fPIC", "-fvisibility=hidden", "-DNDEBUG", "-DEIGEN_MAX_ALIGN_BYTES=64")
@@ -70,13 +54,10 @@ def cpu_level(description: Path = CPU_DESCRIPTION) -> str:
     Raises:
         EngineError: it is another processor.
     """
-    flags = flags_of_cpu(description)
-    if "lm" not in flags:
+    level = level_of_cpu(description)
+    if level is None:
         raise EngineError("expected an x86-64 processor under Linux, for which XLA compiles ahead of time")
-    levels = [
-        (name, set[str]().union(*(needs for _, needs in LEVELS[place:]))) for place, (name, _) in enumerate(LEVELS)
-    ]
-    return next(name for name, needs in levels if needs <= flags)
+    return level
 
 
 def convert(servable: "Servable", plan: Plan, _examples: Sequence[NDArray[Any]], folder: Path) -> dict[str, str]:

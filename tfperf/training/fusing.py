@@ -25,7 +25,7 @@ from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.dense import FlattenedDense
 from tfperf.training.depthwise import WidenedDepthwiseConv2D
 from tfperf.training.layer_norm import CompiledLayerNormalization
-from tfperf.training.saved_form import form_name, plain_class, with_class
+from tfperf.training.saved_form import form_name, in_training, plain_class, with_class
 
 __all__ = ["Fusion", "Swap", "fuse", "may_have_form", "unfuse"]
 
@@ -58,7 +58,7 @@ class LayerTimes(Value):
     """What a layer takes in Keras's form and in the faster one, forward and backward in training."""
 
     format: Literal["tfperf layer times"] = "tfperf layer times"
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     plain_seconds: float = Field(gt=0)
     fast_seconds: float = Field(gt=0)
     ratio: Ratio
@@ -236,7 +236,8 @@ def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
             options = [value for name, value in named.items() if name != "training" and not tf.is_tensor(value)]
             asked = any(value is not None and value is not False for value in options)
             if given and not asked and all(one is given[0] for one in given):
-                shape, dtype, training = tuple(given[0].shape), given[0].dtype.name, bool(named.get("training"))
+                training = bool(named.get("training", in_training(layer)))
+                shape, dtype = tuple(given[0].shape), given[0].dtype.name
                 calls.setdefault(layer, []).append(_Call(layer, shape, dtype, training, len(given)))
             return own(*args, **others)
 
@@ -343,7 +344,6 @@ def _measured(call: _Call, form: type, time_limit: float) -> LayerTimes:
 
 def _training_step(layer: Any, given: Any, call: _Call) -> Callable[[], Any]:
     """A function that calls a layer and computes all gradients, from the same input each time."""
-    options = {"training": call.training} if layer._call_has_training_arg else {}
     upstream = tf.random.stateless_normal(layer.compute_output_shape(*call.shapes), [1, 0])
     upstream = tf.cast(upstream, layer.compute_dtype)
 
@@ -352,7 +352,8 @@ def _training_step(layer: Any, given: Any, call: _Call) -> Callable[[], Any]:
         sources = [given, *(variable.value for variable in layer.trainable_variables)]
         with tf.GradientTape() as tape:
             tape.watch(given)
-            outputs = layer(*[given] * call.copies, **options)
+            # It is told so even where it takes no such argument
+            outputs = layer(*[given] * call.copies, training=call.training)
         return [outputs, *tape.gradient(outputs, sources, upstream)]
 
     return lambda: step(given, upstream)

@@ -7,7 +7,7 @@ import keras
 
 from tfperf.exports.keras_nets import PLAIN_CLASS
 
-__all__ = ["form_name", "plain_class", "saved_as", "with_class"]
+__all__ = ["form_name", "in_training", "plain_class", "saved_as", "with_class"]
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -37,6 +37,11 @@ def plain_class(layer: Any) -> type:
 def form_name(fast: type) -> str:
     """What a class that `saved_as` named is called in `tfperf.training`."""
     return str(fast._tfperf_name)  # type: ignore[attr-defined]
+
+
+def in_training(layer: Any) -> bool:
+    """Whether a layer is being called by one that was told so; itself it need not take an argument `training`."""
+    return bool(getattr(layer._get_call_context(), "training", None))
 
 
 def with_class(layer: Any, wanted: type) -> None:

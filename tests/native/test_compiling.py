@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from tests.fixtures.engines import gone
-from tfperf.engines import native_code
-from tfperf.engines.native_code import compile_once, find_compiler, run_tool, tensorflow_folder
 from tfperf.errors import EngineError
+from tfperf.native import compiling
+from tfperf.native.compiling import compile_once, find_compiler, run_tool, tensorflow_folder
 
 SOURCE = "int answer(void) { return 42; }\n"
 
@@ -38,7 +38,7 @@ def test_a_source_is_compiled_once_for_each_of_its_versions_and_settings(source,
     source.write_text(SOURCE.replace("42", "43"))
     assert len({first, changed, compile_once(source, "answer.o", ["-c", "-O1"])}) == 3
     source.write_text(SOURCE)
-    monkeypatch.setattr(native_code, "run_tool", None)  # it would be called
+    monkeypatch.setattr(compiling, "run_tool", None)  # it would be called
     assert compile_once(source, "answer.o", ["-c", "-O1"]) == first
 
 
@@ -59,7 +59,7 @@ def test_a_build_that_is_ended_half_way_is_not_taken_for_whole(source, cache, mo
         Path(command[-1]).write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(native_code, "run_tool", write_half)
+    monkeypatch.setattr(compiling, "run_tool", write_half)
     with pytest.raises(KeyboardInterrupt):
         compile_once(source, "answer.o", ["-c"])
     monkeypatch.undo()
@@ -126,7 +126,7 @@ def test_a_tensorflow_without_its_libraries_is_told(monkeypatch, tmp_path):
 PARENT = """
 import os, signal, sys, threading, time
 import psutil
-from tfperf.engines.native_code import run_tool
+from tfperf.native.compiling import run_tool
 threading.Thread(target=run_tool, args=[[sys.executable, "-c", sys.argv[1]], "the tool"], daemon=True).start()
 while len(family := psutil.Process().children(recursive=True)) < 3:  # its keeper is one
     time.sleep(0.05)

@@ -1,0 +1,63 @@
+"""Functions in C++ that XLA calls: compiled when they are needed, and done without where they cannot be."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfperf.training import CompiledLayerNormalization, xla_function
+
+
+@pytest.fixture
+def asked_anew():
+    """Whether functions can be called is asked once in each process."""
+    xla_function.is_there.cache_clear()
+    yield
+    xla_function.is_there.cache_clear()
+
+
+def test_without_a_compiler_xla_s_own_code_is_taken_and_a_warning_says_so(asked_anew, monkeypatch):
+    monkeypatch.setenv("CXX", "/no/such/compiler")
+    inputs = tf.constant(np.random.default_rng(0).normal(size=[2, 3, 4]), tf.float32)
+    plain, fused = keras.layers.LayerNormalization(), CompiledLayerNormalization()
+    with pytest.warns(
+        UserWarning, match=r"^layer_norm is left to XLA's own code.*: expected a compiler for \.cc files"
+    ):
+        found = fused(inputs, training=True)
+    np.testing.assert_allclose(found, plain(inputs), atol=1e-6)
+    fused(inputs, training=True)  # and does not warn again
+
+
+def test_where_there_is_a_gpu_nothing_is_compiled(asked_anew, monkeypatch):
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
+    monkeypatch.setattr(xla_function, "compile_once", None)  # it would be called
+    assert not xla_function.is_there("layer_norm")
+
+
+def test_a_source_that_does_not_compile_is_done_without(asked_anew, monkeypatch, tmp_path):
+    (tmp_path / "broken.cc").write_text("int answer() { return other; }\n")
+    monkeypatch.setattr(xla_function, "SOURCES", tmp_path)
+    with pytest.warns(
+        UserWarning, match=r"^broken is left to XLA's own code, which is slower: the compiler, on broken"
+    ):
+        assert not xla_function.is_there("broken")
+
+
+def test_a_function_that_nobody_registered_is_an_error_when_it_is_called():
+    @tf.function(jit_compile=True, autograph=False)
+    def calling(given):
+        return xla_function.call("tfperf_no_such_function", [given], [0])
+
+    with pytest.raises(tf.errors.OpError, match="tfperf_no_such_function"):
+        calling(tf.ones([2, 3]))
+
+
+def test_a_function_with_operands_of_the_wrong_kind_is_an_error():
+    assert xla_function.is_there("layer_norm")
+
+    @tf.function(jit_compile=True, autograph=False)
+    def calling(rows, scale):
+        return xla_function.call("tfperf_layer_norm_f32", [rows, scale], [0], epsilon=1e-3)
+
+    with pytest.raises(tf.errors.OpError, match="expected 3 but got 2"):
+        calling(tf.ones([2, 3]), tf.ones([3]))

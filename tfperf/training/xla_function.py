@@ -1,0 +1,164 @@
+"""Functions in C++ that XLA calls, for what neither TensorFlow nor XLA has good code on this processor."""
+
+import ctypes
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.python import xla
+
+from tfperf.errors import EngineError, shortened
+from tfperf.native.compiling import compile_once, tensorflow_folder
+from tfperf.native.processor import level_of_cpu
+
+__all__ = ["TYPES", "call", "differentiable", "is_there"]
+
+SOURCES = Path(__file__).parent / "native"
+
+OPTIONS = ("-std=c++17", "-w", "-O3", "-fopenmp-simd", "-fPIC", "-shared", "-fvisibility=hidden")
+"""Loops that say so are written for vectors; nothing else is computed otherwise than C++ has it."""
+
+TYPES = {"float32": "f32", "bfloat16": "bf16"}
+"""TensorFlow's names of types -> MLIR's."""
+
+MODULE_VERSION = 9
+"""Of TensorFlow's operation that takes a program of StableHLO."""
+
+
+@functools.cache
+def is_there(source: str) -> bool:
+    """Whether XLA can call the functions of a source here, which is compiled when it is first asked for.
+
+    It cannot where there is a GPU, whose XLA takes no functions of a processor's. Where there is no C++ compiler a
+    warning says so.
+
+    Args:
+        source: name of a file of this room's `native`, without its ending.
+    """
+    if tf.config.list_logical_devices("GPU"):
+        return False
+    try:
+        _load(source)
+    except (EngineError, OSError) as error:
+        warnings.warn(f"{source} is left to XLA's own code, which is slower: {shortened(error)}", stacklevel=2)
+        return False
+    return True
+
+
+def _load(source: str) -> None:
+    home = tensorflow_folder()
+    level = level_of_cpu()
+    options = [*OPTIONS, *([f"-march={level}"] if level else []), f"-I{home / 'include'}"]
+    file = compile_once(SOURCES / f"{source}.cc", f"{source}.so", options)
+    library = ctypes.CDLL(str(file))  # what it needs of TensorFlow is loaded already
+    library.tfperf_register.restype = ctypes.c_bool
+    if not library.tfperf_register():
+        raise EngineError(f"expected XLA to take the functions of {file}")
+
+
+def call(name: str, operands: Sequence[Any], results: Sequence[int], **settings: float) -> list[Any]:
+    """Call a function by the name that it is registered by, within a `tf.function` that XLA compiles.
+
+    Args:
+        operands: tensors of one axis or more, whose sizes are known but for the first of each.
+        results: for each result the number of the operand whose shape and type it has.
+        settings: numbers that the function asks for by name.
+    """
+    found: list[Any] = xla.call_module(
+        list(operands),
+        version=MODULE_VERSION,
+        module=_module(name, operands, results, settings).encode(),
+        Tout=[operands[one].dtype for one in results],
+        Sout=[operands[one].shape for one in results],
+        platforms=["CPU"],
+    )
+    return found
+
+
+def differentiable(
+    forward: Callable[..., Any], backward: Callable[..., Any], formulas: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function whose gradients have code of their own, for every order.
+
+    Args:
+        forward: from operands to the result; is compiled by XLA, so that it may `call`.
+        backward: from the result's gradient and the operands to the operands' gradients; compiled likewise.
+        formulas: computes as `forward` does, by TensorFlow's operations: gradients of gradients are taken of it.
+    """
+    compiled_forward, compiled_backward = (
+        tf.function(one, jit_compile=True, autograph=False) for one in (forward, backward)
+    )
+
+    def function(*operands: Any) -> Any:
+        # Nobody differentiates what is within: XLA's calls have no gradients
+        return compiled_forward(*map(tf.stop_gradient, operands)), lambda upstream: gradients_of(upstream, *operands)
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    def gradients_of(*given: Any) -> Any:
+        def once_more(*upstreams: Any) -> Any:
+            upstream, *operands = given
+            with tf.GradientTape() as outer:
+                outer.watch(given)
+                with tf.GradientTape() as inner:
+                    inner.watch(operands)
+                    result = formulas(*operands)
+                gradients = inner.gradient(result, operands, upstream)
+            return outer.gradient(gradients, given, upstreams, tf.UnconnectedGradients.ZERO)
+
+        return compiled_backward(*map(tf.stop_gradient, given)), once_more
+
+    differentiable_function: Callable[..., Any] = tf.custom_gradient(function)
+    return differentiable_function
+
+
+def _module(name: str, operands: Sequence[Any], results: Sequence[int], settings: Mapping[str, float]) -> str:
+    """The call as a program of StableHLO.
+
+    Sizes that are open are known when XLA compiles it. Which size a result has, it is told by operands beside the
+    function's own, one of whole numbers for each result; the function itself does not get these.
+    """
+    kinds = [_kind(one) for one in operands]
+    given = ", ".join(f"%operand{number}: {kind}" for number, kind in enumerate(kinds))
+    returned = ", ".join(kinds[one] for one in results)
+    lines, shapes = [], []
+    for number, one in enumerate(results):
+        sizes = []
+        for axis, size in enumerate(operands[one].shape):
+            sizes.append(f"%size{number}_{axis}")
+            if size is None:
+                open_size = f"stablehlo.get_dimension_size %operand{one}, dim = {axis} : ({kinds[one]}) -> tensor<i32>"
+                lines.append(f"%open{number}_{axis} = {open_size}")
+                lines.append(f"{sizes[-1]} = stablehlo.reshape %open{number}_{axis} : (tensor<i32>) -> tensor<1xi32>")
+            else:
+                lines.append(f"{sizes[-1]} = stablehlo.constant dense<{size}> : tensor<1xi32>")
+        shapes.append(f"tensor<{len(sizes)}xi32>")
+        ones = ", ".join(["tensor<1xi32>"] * len(sizes))
+        lines.append(f"%shape{number} = stablehlo.concatenate {', '.join(sizes)}, dim = 0 : ({ones}) -> {shapes[-1]}")
+    all_operands = ", ".join(
+        [*(f"%operand{one}" for one in range(len(kinds))), *(f"%shape{one}" for one in range(len(results)))]
+    )
+    places = ", ".join(str(len(kinds) + one) for one in range(len(results)))
+    told = ", ".join(f"{key} = {value:e} : f32" for key, value in settings.items())
+    options = (
+        f"api_version = 4 : i32, backend_config = {{{told}}}, "
+        f"indices_of_shape_operands = dense<[{places}]> : tensor<{len(results)}xi64>"
+    )
+    form = f"({', '.join([*kinds, *shapes])}) -> ({returned})"
+    lines.append(f"%all:{len(results)} = stablehlo.custom_call @{name}({all_operands}) {{{options}}} : {form}")
+    lines.append(f"return {', '.join(f'%all#{one}' for one in range(len(results)))} : {returned}")
+    body = "\n    ".join(lines)
+    return f"""module @call attributes {{jax.uses_shape_polymorphism = true}} {{
+  func.func public @main({given}) -> ({returned}) {{
+    {body}
+  }}
+}}
+"""
+
+
+def _kind(tensor: Any) -> str:
+    """Sizes and type of a tensor, as MLIR writes them."""
+    sizes = ("?" if size is None else str(size) for size in tensor.shape)
+    return f"tensor<{'x'.join([*sizes, TYPES[tensor.dtype.name]])}>"
