@@ -35,9 +35,10 @@ def wheel(tmp_path_factory):
     return path
 
 
-def test_it_holds_every_module_and_every_recipe(wheel):
+def test_it_holds_every_module_every_source_in_c_and_every_recipe(wheel):
     inside = set(zipfile.ZipFile(wheel).namelist())
-    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tfperf").rglob("*.py")}
+    files = [*(ROOT / "tfperf").rglob("*.py"), *(ROOT / "tfperf").rglob("native/*.*")]
+    modules = {path.relative_to(ROOT).as_posix() for path in files if path.suffix != ".pyc"}
     recipes = {f"tfperf/_recipes/{path.name}" for path in (ROOT / "recipes").glob("*.py")}
     assert modules | recipes | {"tfperf/py.typed"} <= inside
     assert not {name.split("/")[0] for name in inside if "dist-info" not in name} - {"tfperf"}

@@ -10,7 +10,7 @@ from tfperf.training import CompiledLayerNormalization, xla_function
 
 @pytest.fixture
 def asked_anew():
-    """Whether functions can be called is asked once in each process."""
+    """Whether functions can be called is asked once in each process, and once more here."""
     xla_function.is_there.cache_clear()
     yield
     xla_function.is_there.cache_clear()
@@ -21,7 +21,7 @@ def test_without_a_compiler_xla_s_own_code_is_taken_and_a_warning_says_so(asked_
     inputs = tf.constant(np.random.default_rng(0).normal(size=[2, 3, 4]), tf.float32)
     plain, fused = keras.layers.LayerNormalization(), CompiledLayerNormalization()
     with pytest.warns(
-        UserWarning, match=r"^layer_norm is left to XLA's own code.*: expected a compiler for \.cc files"
+        UserWarning, match=r"^training goes on without layer_norm\.cc, and is slower: expected a compiler"
     ):
         found = fused(inputs, training=True)
     np.testing.assert_allclose(found, plain(inputs), atol=1e-6)
@@ -34,11 +34,17 @@ def test_where_there_is_a_gpu_nothing_is_compiled(asked_anew, monkeypatch):
     assert not xla_function.is_there("layer_norm")
 
 
+def test_without_a_place_for_a_cache_xla_s_own_code_is_taken(asked_anew, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", "/dev/null/cache")
+    with pytest.warns(UserWarning, match=r"^training goes on without layer_norm\.cc, and is slower: .*/dev/null/cache"):
+        assert not xla_function.is_there("layer_norm")
+
+
 def test_a_source_that_does_not_compile_is_done_without(asked_anew, monkeypatch, tmp_path):
     (tmp_path / "broken.cc").write_text("int answer() { return other; }\n")
     monkeypatch.setattr(xla_function, "SOURCES", tmp_path)
     with pytest.warns(
-        UserWarning, match=r"^broken is left to XLA's own code, which is slower: the compiler, on broken"
+        UserWarning, match=r"^training goes on without broken\.cc, and is slower: the compiler, on broken"
     ):
         assert not xla_function.is_there("broken")
 

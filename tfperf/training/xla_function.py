@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
-from tfperf.errors import EngineError, shortened
+from tfperf.errors import EngineError, TfperfError, shortened
 from tfperf.native.compiling import compile_once, tensorflow_folder
 from tfperf.native.processor import level_of_cpu
 
@@ -25,15 +25,15 @@ TYPES = {"float32": "f32", "bfloat16": "bf16"}
 """TensorFlow's names of types -> MLIR's."""
 
 MODULE_VERSION = 9
-"""Of TensorFlow's operation that takes a program of StableHLO."""
+"""The version of XlaCallModule, TensorFlow's operation that takes a program of StableHLO."""
 
 
 @functools.cache
 def is_there(source: str) -> bool:
     """Whether XLA can call the functions of a source here, which is compiled when it is first asked for.
 
-    It cannot where there is a GPU, whose XLA takes no functions of a processor's. Where there is no C++ compiler a
-    warning says so.
+    It cannot where there is a GPU, whose XLA takes no functions of a processor's. Where it cannot be compiled, as there
+    is no C++ compiler or no cache, a warning says so.
 
     Args:
         source: name of a file of this room's `native`, without its ending.
@@ -42,8 +42,8 @@ def is_there(source: str) -> bool:
         return False
     try:
         _load(source)
-    except (EngineError, OSError) as error:
-        warnings.warn(f"{source} is left to XLA's own code, which is slower: {shortened(error)}", stacklevel=2)
+    except (TfperfError, OSError) as error:
+        warnings.warn(f"training goes on without {source}.cc, and is slower: {shortened(error)}", stacklevel=2)
         return False
     return True
 
