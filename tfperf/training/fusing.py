@@ -352,7 +352,7 @@ def _training_step(layer: Any, given: Any, call: _Call) -> Callable[[], Any]:
         sources = [given, *(variable.value for variable in layer.trainable_variables)]
         with tf.GradientTape() as tape:
             tape.watch(given)
-            # It is told so even where it takes no such argument
+            # A form may be for training alone, also of a layer that takes no such argument
             outputs = layer(*[given] * call.copies, training=call.training)
         return [outputs, *tape.gradient(outputs, sources, upstream)]
 

@@ -141,7 +141,8 @@ def _module(name: str, operands: Sequence[Any], results: Sequence[int], settings
         [*(f"%operand{one}" for one in range(len(kinds))), *(f"%shape{one}" for one in range(len(results)))]
     )
     places = ", ".join(str(len(kinds) + one) for one in range(len(results)))
-    told = ", ".join(f"{key} = {value:e} : f32" for key, value in settings.items())
+    # Digits enough for any number in float32; MLIR wants a decimal point
+    told = ", ".join(f"{key} = {value:.9e} : f32" for key, value in settings.items())
     options = (
         f"api_version = 4 : i32, backend_config = {{{told}}}, "
         f"indices_of_shape_operands = dense<[{places}]> : tensor<{len(results)}xi64>"
