@@ -11,14 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfperf.training import (
+    CompiledActivation,
+    CompiledDepthwiseConv2D,
     CompiledLayerNormalization,
+    CompiledReLU,
     FlattenedDense,
     FusedBatchNormalization,
     MergedAttention,
     SwappedConv2D,
-    WidenedDepthwiseConv2D,
     convolve,
 )
+from tfperf.training.fusing import FORMS
 from tfperf.training.saved_form import plain_class, with_class
 
 EXAMPLES = settings(max_examples=50, deadline=None, derandomize=True)
@@ -26,6 +29,7 @@ TOLERANCE = {"float32": 1e-5, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-2}
 POLICIES = st.sampled_from(["float32", "mixed_bfloat16"])
 FEW = st.integers(1, 5)
 KERNELS = st.tuples(FEW, FEW)
+NATIVE_FUNCTIONS = ["gelu", "hard_silu", "relu6", "silu"]
 
 
 def everything(layer, inputs, upstream, **options):
@@ -98,20 +102,21 @@ def test_a_convolution_of_any_shape_is_keras_s(data, policy):
 
 
 @EXAMPLES
-@given(data=st.data(), policy=POLICIES)
-def test_a_depthwise_convolution_of_any_shape_is_keras_s(data, policy):
+@given(data=st.data(), policy=POLICIES, training=st.booleans())
+def test_a_depthwise_convolution_of_any_shape_is_keras_s(data, policy, training):
+    """Channels fill registers, and some are left over."""
     keras.utils.set_random_seed(0)
     kernel, strides, size = drawn_window(data, KERNELS)
     layer = keras.layers.DepthwiseConv2D(
         kernel, strides, padding=data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
-        depth_multiplier=data.draw(st.integers(1, 2)),
+        depth_multiplier=data.draw(st.sampled_from([1, 1, 2])),
         use_bias=data.draw(st.booleans()) and policy == "float32",
         activation=data.draw(st.sampled_from([None, "relu"])),
         bias_initializer="normal",
     )  # fmt: skip
-    inputs = random_inputs([data.draw(FEW), *size, data.draw(FEW)], policy)
+    inputs = random_inputs([data.draw(FEW), *size, data.draw(st.integers(1, 37))], policy)
     layer.build(inputs.shape)
-    check_equal(layer, WidenedDepthwiseConv2D, inputs, policy)
+    check_equal(layer, CompiledDepthwiseConv2D, inputs, policy, training=training)
 
 
 @pytest.mark.parametrize(
@@ -121,19 +126,20 @@ def test_a_depthwise_convolution_of_another_kind_is_keras_s(options):
     policy = "mixed_bfloat16"
     layer = keras.layers.DepthwiseConv2D(3, **({"dtype": policy, "use_bias": False} | options))
     layer.build([2, 9, 9, 2])
-    check_equal(layer, WidenedDepthwiseConv2D, random_inputs([2, 9, 9, 2], policy), policy)
+    check_equal(layer, CompiledDepthwiseConv2D, random_inputs([2, 9, 9, 2], policy), policy, training=True)
 
 
-def test_the_gradients_of_a_depthwise_convolution_in_bfloat16_are_those_of_float32():
+@pytest.mark.parametrize("training", [True, False])
+def test_the_gradients_of_a_depthwise_convolution_in_bfloat16_are_those_of_float32(training):
     """Rounded once, at the end: oneDNN's own in bfloat16 may add up in it."""
     inputs = random_inputs([8, 31, 31, 16], "mixed_bfloat16")
-    layer = WidenedDepthwiseConv2D(5, 2, use_bias=False, dtype="mixed_bfloat16")
+    layer = CompiledDepthwiseConv2D(5, 2, use_bias=False, dtype="mixed_bfloat16")
     layer.build(inputs.shape)
     upstream = random_inputs(layer.compute_output_shape(inputs.shape), "mixed_bfloat16")
     exact = keras.layers.DepthwiseConv2D(5, 2, use_bias=False)
     exact.build(inputs.shape)
     exact.set_weights([np.asarray(tf.cast(tf.cast(one, tf.bfloat16), tf.float32)) for one in layer.get_weights()])
-    _, back, gradient, _ = everything(layer, inputs, upstream)
+    _, back, gradient, _ = everything(layer, inputs, upstream, training=training)
     _, exact_back, exact_gradient, _ = everything(exact, tf.cast(inputs, tf.float32), upstream)
     for found, expected in ((back, exact_back), (gradient, exact_gradient)):
         np.testing.assert_allclose(found, expected, rtol=2**-8, atol=1e-5)
@@ -213,17 +219,112 @@ def test_a_layer_normalization_of_any_shape_is_keras_s(data, policy, training):
     check_equal(layer, CompiledLayerNormalization, random_inputs(shape, policy), policy, training=training)
 
 
+@settings(EXAMPLES, max_examples=30)  # each compiles
+@given(data=st.data(), policy=POLICIES, name=st.sampled_from(NATIVE_FUNCTIONS), training=st.booleans())
+def test_an_activation_of_any_shape_is_keras_s(data, policy, name, training):
+    shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    layer = keras.layers.Activation(name, dtype=policy)
+    layer.build(shape)
+    check_equal(layer, CompiledActivation, random_inputs(shape, policy), policy, training=training)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", NATIVE_FUNCTIONS)
+def test_an_activation_is_right_where_numbers_are_large_tiny_or_none(name, policy):
+    """Also at the kinks, from both sides."""
+    sizes = [
+        0,
+        1e-38,
+        1e-30,
+        1e-4,
+        0.5,
+        2.9,
+        2.99999,
+        3,
+        3.00001,
+        3.1,
+        5.99999,
+        6,
+        6.00001,
+        9,
+        13,
+        80,
+        88,
+        89,
+        200,
+        1e30,
+    ]
+    inputs = tf.cast([*sizes, *(-one for one in sizes), np.inf, np.nan], keras.dtype_policies.get(policy).compute_dtype)
+    layer = CompiledActivation(name, dtype=policy)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = layer(inputs, training=True)
+    found = [np.asarray(tf.cast(one, tf.float64)) for one in (outputs, tape.gradient(outputs, inputs))]
+    exact = tf.cast(inputs, tf.float64)
+    with tf.GradientTape() as tape:
+        tape.watch(exact)
+        outputs = layer.activation(exact)
+    expected = [np.asarray(outputs), np.asarray(tape.gradient(outputs, exact))]
+    tolerance = 2e-6 if policy == "float32" else 2**-7
+    numbers = slice(0, -2)
+    for ours, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours[numbers], right[numbers], rtol=tolerance, atol=tolerance)
+    assert found[0][-2] == (6 if name == "relu6" else np.inf)
+    assert np.isnan(found[0][-1])
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("options", [{"max_value": 6.0}, {"max_value": 5}, {}, {"max_value": 6, "negative_slope": 0.1}])
+def test_a_relu_of_any_kind_is_keras_s(options, policy):
+    layer, inputs = keras.layers.ReLU(**options, dtype=policy), random_inputs([3, 5, 7], policy)
+    layer.build(inputs.shape)
+    check_equal(layer, CompiledReLU, inputs, policy, training=True)
+
+
+def test_an_activation_of_another_kind_is_keras_s():
+    """One may be the user's, of any class."""
+
+    class Doubled:
+        __hash__ = None
+
+        def __call__(self, numbers):
+            return 2 * numbers
+
+    for kind, dtype in ((Doubled(), "float32"), ("tanh", "float32"), ("relu", "mixed_bfloat16"), ("silu", "float64")):
+        layer, inputs = keras.layers.Activation(kind, dtype=dtype), random_inputs([3, 5], dtype)
+        layer.build(inputs.shape)
+        assert not CompiledActivation.suits(layer, (3, 5))
+        expected = layer(inputs, training=True)
+        with_class(layer, CompiledActivation)
+        np.testing.assert_array_equal(tf.cast(layer(inputs, training=True), tf.float64), tf.cast(expected, tf.float64))
+
+
+NATIVE = [
+    lambda policy: keras.layers.LayerNormalization(
+        gamma_initializer=keras.initializers.RandomUniform(1, 2), dtype=policy
+    ),
+    lambda policy: keras.layers.Activation("silu", dtype=policy),
+    lambda policy: keras.layers.ReLU(6.0, dtype=policy),
+    lambda policy: keras.layers.Dense(64, "gelu", dtype=policy, use_bias=False),
+    lambda policy: keras.layers.DepthwiseConv2D(3, padding="same", use_bias=False, dtype=policy),
+    lambda policy: keras.layers.DepthwiseConv2D((4, 5), 2, use_bias=False, dtype=policy),
+]
+"""Layers whose faster form is in C++ in training."""
+
+
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("jit_compile", [None, True])
 @pytest.mark.parametrize("batch", [1, 33])
-def test_a_layer_normalization_of_many_rows_is_keras_s(policy, jit_compile, batch):
+@pytest.mark.parametrize("make", NATIVE)
+def test_a_native_layer_of_many_rows_is_keras_s(make, policy, jit_compile, batch):
     """Rows enough for several threads, of a number that is not known when it is traced, beside other code of XLA's."""
     keras.utils.set_random_seed(0)
-    layer = keras.layers.LayerNormalization(gamma_initializer=keras.initializers.RandomUniform(1, 2), dtype=policy)
-    inputs = random_inputs([batch, 37, 149], policy, mean=3.0)
+    layer = make(policy)
+    inputs = random_inputs([batch, 7, 11, 149], policy, mean=3.0)
     layer.build(inputs.shape)
     weights, found = layer.get_weights(), []
-    spec, upstream = tf.TensorSpec([None, 37, 149], inputs.dtype), random_inputs(inputs.shape, policy)
+    upstream = random_inputs(layer.compute_output_shape(inputs.shape), policy)
+    spec, upstream_spec = (tf.TensorSpec([None, *one.shape[1:]], one.dtype) for one in (inputs, upstream))
 
     def step(inputs, upstream):
         with tf.GradientTape() as tape:
@@ -231,10 +332,10 @@ def test_a_layer_normalization_of_many_rows_is_keras_s(policy, jit_compile, batc
             outputs = layer(inputs, training=True)
         return [outputs, *tape.gradient(outputs, [inputs, *(one.value for one in layer.trainable_variables)], upstream)]
 
-    for kind in (keras.layers.LayerNormalization, CompiledLayerNormalization):
+    for kind in (type(layer), FORMS[type(layer)]):
         with_class(layer, kind)
         layer.set_weights(weights)
-        computed = tf.function(step, input_signature=[spec, spec], jit_compile=jit_compile)(inputs, upstream)
+        computed = tf.function(step, input_signature=[spec, upstream_spec], jit_compile=jit_compile)(inputs, upstream)
         found.append([*(np.asarray(tf.cast(one, tf.float64)) for one in computed), *layer.get_weights()])
     for keras_s, ours in zip(*found, strict=True):
         np.testing.assert_allclose(ours, keras_s, rtol=0, atol=TOLERANCE[policy] * max(1, np.abs(keras_s).max()))
@@ -247,22 +348,31 @@ def operations_of(graph):
     return {node.op for node in nodes}
 
 
-def test_a_layer_normalization_is_native_in_training_alone():
+@pytest.mark.parametrize("make", NATIVE)
+def test_a_layer_is_native_in_training_alone(make):
     """What is exported is loaded where there are none of its functions."""
-    layer = CompiledLayerNormalization(dtype="mixed_bfloat16")
-    layer.build([2, 3, 4])
-    spec, native = tf.TensorSpec([None, 3, 4], tf.bfloat16), {}
+    layer = make("mixed_bfloat16")
+    layer.build([2, 9, 9, 4])
+    with_class(layer, FORMS[type(layer)])
+    spec, native = tf.TensorSpec([None, 9, 9, 4], tf.bfloat16), {}
+
+    def step(given, training):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            outputs = layer(given, training=training)
+        return tape.gradient(outputs, given)
+
     for training in (True, False, None):
-        traced = tf.function(lambda given, training=training: layer(given, training=training))
+        traced = tf.function(lambda given, training=training: step(given, training))
         native[training] = "XlaCallModule" in operations_of(traced.get_concrete_function(spec).graph)
     assert native == {True: True, False: False, None: False}
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_gradients_of_gradients_of_a_native_layer_normalization_are_keras_s(policy):
+@pytest.mark.parametrize("make", NATIVE)
+def test_gradients_of_gradients_of_a_native_layer_are_keras_s(make, policy):
     keras.utils.set_random_seed(0)
-    layer = keras.layers.LayerNormalization(gamma_initializer=keras.initializers.RandomUniform(1, 2), dtype=policy)
-    inputs, found = random_inputs([3, 5, 8], policy), []
+    layer, inputs, found = make(policy), random_inputs([3, 5, 6, 8], policy), []
     layer.build(inputs.shape)
 
     def penalty():
@@ -274,7 +384,7 @@ def test_gradients_of_gradients_of_a_native_layer_normalization_are_keras_s(poli
             size = tf.reduce_sum(tf.cast(inner.gradient(total, inputs), tf.float32) ** 2)
         return outer.gradient(size, [inputs, *(one.value for one in layer.trainable_variables)])
 
-    for kind in (keras.layers.LayerNormalization, CompiledLayerNormalization):
+    for kind in (type(layer), FORMS[type(layer)]):
         with_class(layer, kind)
         found.append([np.asarray(tf.cast(one, tf.float64)) for one in penalty()])
     for keras_s, ours in zip(*found, strict=True):

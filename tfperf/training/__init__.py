@@ -4,11 +4,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tfperf.training.activation import CompiledActivation, CompiledReLU
     from tfperf.training.attention import MergedAttention
     from tfperf.training.batch_norm import FusedBatchNormalization
     from tfperf.training.convolution import SwappedConv2D, convolve
     from tfperf.training.dense import FlattenedDense
-    from tfperf.training.depthwise import WidenedDepthwiseConv2D
+    from tfperf.training.depthwise import CompiledDepthwiseConv2D
     from tfperf.training.fusing import Fusion, Swap, fuse, unfuse
     from tfperf.training.layer_norm import CompiledLayerNormalization
     from tfperf.training.looping import fit
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from tfperf.training.throughput import EpochThroughput, Throughput
 
 __all__ = [
+    "CompiledActivation",
+    "CompiledDepthwiseConv2D",
     "CompiledLayerNormalization",
+    "CompiledReLU",
     "EpochThroughput",
     "FlattenedDense",
     "FusedBatchNormalization",
@@ -28,7 +32,6 @@ __all__ = [
     "SwappedConv2D",
     "Throughput",
     "TrainingPlan",
-    "WidenedDepthwiseConv2D",
     "convolve",
     "fast_optimizer",
     "fit",
@@ -38,7 +41,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CompiledActivation": "activation",
+    "CompiledDepthwiseConv2D": "depthwise",
     "CompiledLayerNormalization": "layer_norm",
+    "CompiledReLU": "activation",
     "EpochThroughput": "throughput",
     "FlattenedDense": "dense",
     "FusedBatchNormalization": "batch_norm",
@@ -48,7 +54,6 @@ _HOMES = {
     "SwappedConv2D": "convolution",
     "Throughput": "throughput",
     "TrainingPlan": "plan",
-    "WidenedDepthwiseConv2D": "depthwise",
     "convolve": "convolution",
     "fast_optimizer": "optimizers",
     "fit": "looping",

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfperf.training.activation import activate
 from tfperf.training.saved_form import saved_as
 
 __all__ = ["SwappedConv2D", "convolve"]
@@ -100,7 +101,7 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
             return super().call(inputs)
         kernel, bias = (None if one is None else tf.convert_to_tensor(one) for one in (self.kernel, self.bias))
         outputs = convolve(inputs, kernel, bias, self.strides, self.padding)
-        return outputs if self.activation is None else self.activation(outputs)
+        return outputs if self.activation is None else activate(self, self.activation, outputs)
 
     def _is_swappable(self, inputs: Any) -> bool:
         return (

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfperf.training.activation import activate
 from tfperf.training.saved_form import saved_as
 
 __all__ = ["FlattenedDense"]
@@ -27,8 +28,9 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
     """Keras's `Dense`, which has all axes but the last in one while it multiplies.
 
     For a sequence Keras takes a product for each example, or moves axes about; TensorFlow fuses neither with the bias.
-    One product of two matrices it does. Arguments, weights, gradients and the saved form are Keras's. Quantized layers
-    and those with LoRA are left to Keras, as are inputs whose axes between the first and the last are unknown.
+    One product of two matrices it does. GELU and its like are computed as in `CompiledActivation`. Arguments, weights,
+    gradients and the saved form are Keras's. Quantized layers and those with LoRA are left to Keras, as are inputs
+    whose axes between the first and the last are unknown.
     """
 
     def suits(self, shape: tuple[int | None, ...]) -> bool:
@@ -52,6 +54,6 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
         if self.bias is not None:
             rows = keras.ops.add(rows, self.bias)
         if in_rows := self.activation in OF_NUMBERS:
-            rows = self.activation(rows)
+            rows = activate(self, self.activation, rows)
         outputs = tf.reshape(rows, [-1, *inputs.shape[1:-1], self.units])
         return outputs if in_rows or self.activation is None else self.activation(outputs)

@@ -1,55 +1,83 @@
-"""Depthwise convolutions in bfloat16 whose gradients are computed in float32."""
+"""Depthwise convolutions whose two gradients are computed in one pass."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfperf.training.saved_form import saved_as
+from tfperf.training import xla_function
+from tfperf.training.activation import activate
+from tfperf.training.saved_form import in_training, saved_as
 
-__all__ = ["WidenedDepthwiseConv2D"]
+__all__ = ["CompiledDepthwiseConv2D"]
+
+SOURCE = "depthwise"
 
 
 @saved_as(keras.layers.DepthwiseConv2D)
-class WidenedDepthwiseConv2D(keras.layers.DepthwiseConv2D):  # type: ignore[misc]
-    """Keras's `DepthwiseConv2D`, which in bfloat16 has both gradients computed in float32, and rounds the results.
+class CompiledDepthwiseConv2D(keras.layers.DepthwiseConv2D):  # type: ignore[misc]
+    """Keras's `DepthwiseConv2D`, with gradients by the C++ compiler of this machine.
 
-    Where the strides are 2 or the kernel is larger than 3 x 3, oneDNN's kernels for them in bfloat16 can take several
-    times as long as those in float32, and casting costs less. Arguments, weights and the saved form are Keras's;
-    gradients are nearer to those of float32. Left to Keras: other types, channels first, dilation, unlike strides,
-    sizes that are not known.
+    oneDNN's kernels for the gradients take up to ten times as long as the one forward, most of all those in bfloat16
+    with strides of 2 or more than 3 x 3 weights. In C++ one pass over the upstream gradients gives both, computed in
+    float32 and rounded. Where there is no C++ compiler, and on a GPU, both are computed by TensorFlow in float32, which
+    in bfloat16 still pays. Arguments, weights and the saved form are Keras's; in bfloat16 the gradients are nearer to
+    those of float32. Left to Keras: float16, channels first, dilation, unlike strides, several outputs for each
+    channel, sizes that are not known.
     """
 
     def suits(self, shape: tuple[int | None, ...]) -> bool:
         """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., channels)."""
-        usual = self.data_format == "channels_last" and tuple(self.dilation_rate) == (1, 1)
-        return usual and len(set(self.strides)) == 1 and self.compute_dtype == "bfloat16" and None not in shape[1:]
+        return (
+            self.data_format == "channels_last"
+            and tuple(self.dilation_rate) == (1, 1)
+            and len(set(self.strides)) == self.depth_multiplier == 1
+            and self.compute_dtype in xla_function.TYPES
+            and None not in shape[1:]
+        )
 
     def call(self, inputs: Any) -> Any:
-        """Convolve, (batch, height, width, channels) -> (batch, height', width', channels * depth multiplier)."""
-        if not tf.is_tensor(inputs) or inputs.dtype != tf.bfloat16 or not self.suits(tuple(inputs.shape)):
+        """Convolve, (batch, height, width, channels) -> (batch, height', width', channels)."""
+        if not tf.is_tensor(inputs) or inputs.dtype != self.compute_dtype or not self.suits(tuple(inputs.shape)):
             return super().call(inputs)
-        outputs = _convolved(inputs, tf.convert_to_tensor(self.kernel), self.strides, self.padding)
+        native = in_training(self) and xla_function.is_there(SOURCE)
+        if not native and inputs.dtype != tf.bfloat16:
+            return super().call(inputs)
+        convolved = _convolution(tuple(self.strides), self.padding.upper(), native=native)
+        outputs = convolved(inputs, tf.convert_to_tensor(self.kernel))
         if self.use_bias:
             outputs = keras.ops.add(outputs, self.bias)
-        return outputs if self.activation is None else self.activation(outputs)
+        return outputs if self.activation is None else activate(self, self.activation, outputs)
 
 
-def _convolved(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str) -> Any:
-    form = {"strides": [1, *strides, 1], "padding": padding.upper()}
+@functools.cache
+def _convolution(strides: tuple[int, int], padding: str, *, native: bool) -> Callable[..., Any]:
+    """From inputs (batch, height, width, channels) and a kernel (height, width, channels, 1) to the convolution."""
+    form = {"strides": [1, *strides, 1], "padding": padding}
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def convolved(inputs: Any, kernel: Any) -> Any:
-        def backward(upstream: Any) -> tuple[Any, Any]:
-            wide, wide_kernel, upstream = (tf.cast(one, tf.float32) for one in (inputs, kernel, upstream))
-            back = tf.raw_ops.DepthwiseConv2dNativeBackpropInput(
-                input_sizes=tf.shape(inputs), filter=wide_kernel, out_backprop=upstream, **form
-            )
-            gradient = tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(
-                input=wide, filter_sizes=kernel.shape, out_backprop=upstream, **form
-            )
-            return tf.cast(back, inputs.dtype), tf.cast(gradient, kernel.dtype)
+    def forward(inputs: Any, kernel: Any) -> Any:
+        return tf.nn.depthwise_conv2d(inputs, kernel, **form)
 
-        return tf.nn.depthwise_conv2d(inputs, kernel, **form), backward
+    def widened(upstream: Any, inputs: Any, kernel: Any) -> list[Any]:
+        wide, wide_kernel, wide_upstream = (tf.cast(one, tf.float32) for one in (inputs, kernel, upstream))
+        back = tf.raw_ops.DepthwiseConv2dNativeBackpropInput(
+            input_sizes=tf.shape(inputs), filter=wide_kernel, out_backprop=wide_upstream, **form
+        )
+        gradient = tf.raw_ops.DepthwiseConv2dNativeBackpropFilter(
+            input=wide, filter_sizes=kernel.shape, out_backprop=wide_upstream, **form
+        )
+        return [tf.cast(back, inputs.dtype), tf.cast(gradient, kernel.dtype)]
 
-    return convolved(inputs, kernel)
+    @xla_function.compiled
+    def in_one_pass(upstream: Any, inputs: Any, kernel: Any) -> list[Any]:
+        above, left = (
+            max((upstream.shape[axis] - 1) * strides[0] + kernel.shape[axis - 1] - inputs.shape[axis], 0) // 2
+            for axis in (1, 2)
+        )
+        name = f"tfperf_depthwise_gradients_{xla_function.TYPES[inputs.dtype.name]}"
+        operands = [upstream, inputs, kernel]
+        return xla_function.call(name, operands, [1, 2], stride=strides[0], above=above, left=left)
+
+    return xla_function.differentiable(forward, in_one_pass if native else widened, forward)

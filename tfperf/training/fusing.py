@@ -19,23 +19,26 @@ from tfperf.measure.comparison import FEWEST_ROUNDS, Ratio, Verdict
 from tfperf.measure.value import Value
 from tfperf.measure.words import format_ratio, format_seconds
 from tfperf.training import looping
+from tfperf.training.activation import CompiledActivation, CompiledReLU
 from tfperf.training.attention import MergedAttention
 from tfperf.training.batch_norm import FusedBatchNormalization
 from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.dense import FlattenedDense
-from tfperf.training.depthwise import WidenedDepthwiseConv2D
+from tfperf.training.depthwise import CompiledDepthwiseConv2D
 from tfperf.training.layer_norm import CompiledLayerNormalization
 from tfperf.training.saved_form import form_name, in_training, plain_class, with_class
 
 __all__ = ["Fusion", "Swap", "fuse", "may_have_form", "unfuse"]
 
 FORMS: dict[type, type] = {
+    keras.layers.Activation: CompiledActivation,
     keras.layers.BatchNormalization: FusedBatchNormalization,
     keras.layers.Conv2D: SwappedConv2D,
     keras.layers.Dense: FlattenedDense,
-    keras.layers.DepthwiseConv2D: WidenedDepthwiseConv2D,
+    keras.layers.DepthwiseConv2D: CompiledDepthwiseConv2D,
     keras.layers.LayerNormalization: CompiledLayerNormalization,
     keras.layers.MultiHeadAttention: MergedAttention,
+    keras.layers.ReLU: CompiledReLU,
 }
 """Keras's class -> the faster form of its layers. Of these classes themselves: a subclass may do anything."""
 
@@ -58,7 +61,7 @@ class LayerTimes(Value):
     """What a layer takes in Keras's form and in the faster one, forward and backward in training."""
 
     format: Literal["tfperf layer times"] = "tfperf layer times"
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     plain_seconds: float = Field(gt=0)
     fast_seconds: float = Field(gt=0)
     ratio: Ratio

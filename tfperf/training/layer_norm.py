@@ -53,7 +53,7 @@ def _formulas(inputs: Any, gamma: Any, beta: Any, axes: tuple[int, ...], epsilon
     return keras.ops.layer_normalization(inputs, gamma, beta, axes, epsilon)
 
 
-_normalized = tf.function(_formulas, jit_compile=True, autograph=False)
+_normalized = xla_function.compiled(_formulas)
 
 
 def _is_for_native(inputs: Any, axes: tuple[int, ...]) -> bool:
@@ -77,14 +77,14 @@ def _native(kind: str, epsilon: float) -> Callable[..., Any]:
     """Normalization of rows (rows, width) by scales and offsets (width,), in C++."""
 
     def forward(rows: Any, scale: Any, offset: Any) -> Any:
-        (normal,) = xla_function.call(f"tfperf_layer_norm_{kind}", [rows, scale, offset], [0], epsilon=epsilon)
+        (normal,) = xla_function.call(f"tfperf_layer_norm_{kind}", [rows, scale, offset], [0], epsilon=float(epsilon))
         return normal
 
     def backward(upstream: Any, rows: Any, scale: Any, _: Any) -> Any:
         name = f"tfperf_layer_norm_gradient_{kind}"
-        return xla_function.call(name, [upstream, rows, scale], [1, 2, 2], epsilon=epsilon)
+        return xla_function.call(name, [upstream, rows, scale], [1, 2, 2], epsilon=float(epsilon))
 
     def formulas(rows: Any, scale: Any, offset: Any) -> Any:
         return _formulas(rows, scale, offset, (-1,), epsilon)
 
-    return xla_function.differentiable(forward, backward, formulas)
+    return xla_function.differentiable(xla_function.compiled(forward), xla_function.compiled(backward), formulas)

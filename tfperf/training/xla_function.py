@@ -14,7 +14,7 @@ from tfperf.errors import EngineError, TfperfError, shortened
 from tfperf.native.compiling import compile_once, tensorflow_folder
 from tfperf.native.processor import level_of_cpu
 
-__all__ = ["TYPES", "call", "differentiable", "is_there"]
+__all__ = ["TYPES", "call", "compiled", "differentiable", "gradients_by", "is_there"]
 
 SOURCES = Path(__file__).parent / "native"
 
@@ -59,13 +59,13 @@ def _load(source: str) -> None:
         raise EngineError(f"expected XLA to take the functions of {file}")
 
 
-def call(name: str, operands: Sequence[Any], results: Sequence[int], **settings: float) -> list[Any]:
-    """Call a function by the name that it is registered by, within a `tf.function` that XLA compiles.
+def call(name: str, operands: Sequence[Any], results: Sequence[int], **settings: int | float) -> list[Any]:
+    """Call a function by the name that it is registered by, within what is `compiled`.
 
     Args:
         operands: tensors of one axis or more, whose sizes are known but for the first of each.
         results: for each result the number of the operand whose shape and type it has.
-        settings: numbers that the function asks for by name.
+        settings: numbers that the function asks for by name, `int32_t` or `float`.
     """
     found: list[Any] = xla.call_module(
         list(operands),
@@ -78,25 +78,42 @@ def call(name: str, operands: Sequence[Any], results: Sequence[int], **settings:
     return found
 
 
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that XLA compiles, so that it may `call`."""
+    found: Callable[..., Any] = tf.function(function, jit_compile=True, autograph=False)
+    return found
+
+
 def differentiable(
     forward: Callable[..., Any], backward: Callable[..., Any], formulas: Callable[..., Any]
 ) -> Callable[..., Any]:
     """A function whose gradients have code of their own, for every order.
 
     Args:
-        forward: from operands to the result; is compiled by XLA, so that it may `call`.
-        backward: from the result's gradient and the operands to the operands' gradients; compiled likewise.
-        formulas: computes as `forward` does, by TensorFlow's operations: gradients of gradients are taken of it.
+        forward: from operands to the result.
+        backward, formulas: as of `gradients_by`.
     """
-    compiled_forward, compiled_backward = (
-        tf.function(one, jit_compile=True, autograph=False) for one in (forward, backward)
-    )
+    gradients_of = gradients_by(backward, formulas)
 
     def function(*operands: Any) -> Any:
         # Nobody differentiates what is within: XLA's calls have no gradients
-        return compiled_forward(*map(tf.stop_gradient, operands)), lambda upstream: gradients_of(upstream, *operands)
+        return forward(*map(tf.stop_gradient, operands)), lambda upstream: gradients_of(upstream, *operands)
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
+    differentiable_function: Callable[..., Any] = tf.custom_gradient(function)
+    return differentiable_function
+
+
+def gradients_by(backward: Callable[..., Any], formulas: Callable[..., Any]) -> Callable[..., Any]:
+    """Gradients that have code of their own, and can be differentiated themselves.
+
+    Args:
+        backward: from the gradient of a function's result and its operands to the operands' gradients.
+        formulas: computes the function by TensorFlow's operations: gradients of gradients are taken of it.
+
+    Returns:
+        Computes as `backward` does.
+    """
+
     def gradients_of(*given: Any) -> Any:
         def once_more(*upstreams: Any) -> Any:
             upstream, *operands = given
@@ -108,13 +125,13 @@ def differentiable(
                 gradients = inner.gradient(result, operands, upstream)
             return outer.gradient(gradients, given, upstreams, tf.UnconnectedGradients.ZERO)
 
-        return compiled_backward(*map(tf.stop_gradient, given)), once_more
+        return backward(*map(tf.stop_gradient, given)), once_more
 
-    differentiable_function: Callable[..., Any] = tf.custom_gradient(function)
-    return differentiable_function
+    differentiable_gradients: Callable[..., Any] = tf.custom_gradient(gradients_of)
+    return differentiable_gradients
 
 
-def _module(name: str, operands: Sequence[Any], results: Sequence[int], settings: Mapping[str, float]) -> str:
+def _module(name: str, operands: Sequence[Any], results: Sequence[int], settings: Mapping[str, int | float]) -> str:
     """The call as a program of StableHLO.
 
     Sizes that are open are known when XLA compiles it. Which size a result has, it is told by operands beside the
@@ -141,8 +158,7 @@ def _module(name: str, operands: Sequence[Any], results: Sequence[int], settings
         [*(f"%operand{one}" for one in range(len(kinds))), *(f"%shape{one}" for one in range(len(results)))]
     )
     places = ", ".join(str(len(kinds) + one) for one in range(len(results)))
-    # Digits enough for any number in float32; MLIR wants a decimal point
-    told = ", ".join(f"{key} = {value:.9e} : f32" for key, value in settings.items())
+    told = ", ".join(f"{key} = {_number(value)}" for key, value in settings.items())
     options = (
         f"api_version = 4 : i32, backend_config = {{{told}}}, "
         f"indices_of_shape_operands = dense<[{places}]> : tensor<{len(results)}xi64>"
@@ -157,6 +173,11 @@ def _module(name: str, operands: Sequence[Any], results: Sequence[int], settings
   }}
 }}
 """
+
+
+def _number(value: int | float) -> str:
+    """A number as MLIR writes it: with digits enough for any in float32, and a decimal point."""
+    return f"{value} : i32" if isinstance(value, int) else f"{value:.9e} : f32"
 
 
 def _kind(tensor: Any) -> str:
