@@ -290,7 +290,7 @@ def test_an_activation_of_another_kind_is_keras_s():
         def __call__(self, numbers):
             return 2 * numbers
 
-    for kind, dtype in ((Doubled(), "float32"), ("tanh", "float32"), ("relu", "mixed_bfloat16"), ("silu", "float64")):
+    for kind, dtype in ((Doubled(), "float32"), ("tanh", "float32"), ("relu", "float32"), ("silu", "float64")):
         layer, inputs = keras.layers.Activation(kind, dtype=dtype), random_inputs([3, 5], dtype)
         layer.build(inputs.shape)
         assert not CompiledActivation.suits(layer, (3, 5))
@@ -389,6 +389,49 @@ def test_gradients_of_gradients_of_a_native_layer_are_keras_s(make, policy):
         found.append([np.asarray(tf.cast(one, tf.float64)) for one in penalty()])
     for keras_s, ours in zip(*found, strict=True):
         np.testing.assert_allclose(ours, keras_s, rtol=0, atol=2 * TOLERANCE[policy] * max(1, np.abs(keras_s).max()))
+
+
+@pytest.mark.parametrize("make", NATIVE)
+def test_a_function_that_calls_a_native_layer_is_differentiated_from_outside(make):
+    """Where no tape saw the layer itself, as the function was traced before."""
+    keras.utils.set_random_seed(0)
+    layer, found = make("mixed_bfloat16"), []
+    inputs = random_inputs([3, 9, 9, 4], "mixed_bfloat16")
+    layer.build(inputs.shape)
+    for kind in (type(layer), FORMS[type(layer)]):
+        with_class(layer, kind)
+        function = tf.function(lambda given: layer(given, training=True))
+        function.get_concrete_function(inputs)
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = function(inputs)
+        found.append([np.asarray(tf.cast(one, tf.float64)) for one in (outputs, tape.gradient(outputs, inputs))])
+    for keras_s, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, keras_s, rtol=0, atol=2e-2 * max(1, np.abs(keras_s).max()))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        SwappedConv2D(4, 3, dtype="mixed_bfloat16"),
+        CompiledDepthwiseConv2D(3, dtype="mixed_bfloat16"),
+        FusedBatchNormalization(dtype="mixed_bfloat16"),
+    ],
+)
+def test_a_relu_can_still_be_run_as_part_of_what_is_before_it(before):
+    relu, spec = CompiledReLU(dtype="mixed_bfloat16"), tf.TensorSpec([2, 9, 9, 4], tf.bfloat16)
+    before.build(spec.shape)
+
+    def step(given):
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            outputs = relu(before(given, training=True), training=True)
+        return tape.gradient(outputs, given)
+
+    graph = tf.function(step).get_concrete_function(spec).graph
+    (forward,) = (one for one in graph.get_operations() if one.type == "Relu")
+    assert forward.inputs[0].op.type in ("BiasAdd", "FusedBatchNormV3")
+    assert forward.inputs[0].consumers() == [forward]
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from tfperf.training import xla_function
+from tfperf.training.gradients import gradients_by, with_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["CompiledActivation", "CompiledReLU", "activate"]
@@ -17,21 +18,28 @@ SOURCE = "activation"
 FUNCTIONS: dict[Any, str] = {
     keras.activations.gelu: "gelu",
     keras.activations.hard_silu: "hard_silu",
+    keras.activations.relu: "relu",
     keras.activations.relu6: "relu6",
     keras.activations.silu: "silu",
 }
-"""Keras's functions, with their defaults -> what their code in C++ is called. A plain ReLU is not among them: where it
-stands behind a convolution or a batch normalization, TensorFlow runs it as part of that."""
+"""Keras's functions, with their defaults -> what their code in C++ is called."""
+
+CUT_OFF = ("relu", "relu6")
+"""Those for which TensorFlow's own code is as fast in float32."""
+
+RELUS = {None: keras.activations.relu, 6: keras.activations.relu6}
+"""The largest value of Keras's layer `ReLU` -> its function."""
 
 
 @saved_as(keras.layers.Activation)
 class CompiledActivation(keras.layers.Activation):  # type: ignore[misc]
-    """Keras's `Activation` of GELU, SiLU, hard SiLU or ReLU6, with C++ that is compiled on this machine in training.
+    """Keras's `Activation` of GELU, SiLU, hard SiLU or a ReLU, with C++ that is compiled on this machine in training.
 
     As Keras has them, the gradient alone is up to ten operations, each of which reads and writes all numbers, and
     rounds them where they are in bfloat16. In C++ it is one pass, in float32 within. GELU is within 3e-7 of the exact
-    one. Arguments and the saved form are Keras's. Left to Keras: other functions, float16, GPUs, where there is no C++
-    compiler, and outside training, so that what is exported needs nothing of this package.
+    one. A plain ReLU stays TensorFlow's forward, which runs it as part of what is before it; its gradient in bfloat16
+    is in C++. Arguments and the saved form are Keras's. Left to Keras: other functions, ReLUs in float32, float16,
+    GPUs, where there is no C++ compiler, and outside training, so that what is exported needs nothing of this package.
 
     Source: Hendrycks and Gimpel, "Gaussian error linear units", 2016; Keras's functions of these names.
     """
@@ -47,18 +55,18 @@ class CompiledActivation(keras.layers.Activation):  # type: ignore[misc]
 
 @saved_as(keras.layers.ReLU)
 class CompiledReLU(keras.layers.ReLU):  # type: ignore[misc]
-    """Keras's `ReLU` that ends at 6, as `CompiledActivation` computes it; all others are left to Keras."""
+    """Keras's `ReLU`, open or up to 6, as `CompiledActivation` computes it; all others are left to Keras."""
 
     def suits(self, _shape: tuple[int | None, ...]) -> bool:
         """Whether it computes otherwise than Keras's layer, whatever the shape of the inputs."""
-        ends_at_6 = self.max_value == 6 and not self.negative_slope and not self.threshold
-        return ends_at_6 and _may_be_native(self, keras.activations.relu6)
+        usual = self.max_value in RELUS and not self.negative_slope and not self.threshold
+        return usual and _may_be_native(self, RELUS[self.max_value])
 
     def call(self, inputs: Any) -> Any:
-        """Cut each number off at 0 and at 6; the shape stays."""
+        """Cut each number off at 0, and at the largest value; the shape stays."""
         if not self.suits(()):
             return super().call(inputs)
-        return activate(self, keras.activations.relu6, inputs)
+        return activate(self, RELUS[self.max_value], inputs)
 
 
 def activate(layer: Any, function: Callable[[Any], Any], numbers: Any) -> Any:
@@ -90,7 +98,8 @@ def _name_of(function: Any) -> str:
 
 
 def _may_be_native(layer: Any, function: Any) -> bool:
-    return bool(_name_of(function)) and layer.compute_dtype in xla_function.TYPES
+    name = _name_of(function)
+    return bool(name) and layer.compute_dtype in (("bfloat16",) if name in CUT_OFF else xla_function.TYPES)
 
 
 @functools.cache
@@ -107,16 +116,21 @@ def _native(name: str, kind: str) -> Callable[[Any], Any]:
     def backward(upstream: Any, numbers: Any) -> Any:
         return xla_function.call(f"tfperf_gradient_of_{name}_{kind}", [upstream, numbers], [1])
 
-    gradients_of = xla_function.gradients_by(backward, formulas)
-
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
-    def function(numbers: Any) -> Any:
-        result = forward(tf.stop_gradient(numbers))
-        # The slope of ReLU6 at its result is that at its input, which then need not be kept
-        kept = result if name == "relu6" else numbers
-        return result, lambda upstream: gradients_of(upstream, kept)
+    gradients_of = gradients_by(backward, formulas)
 
     def activated(numbers: Any) -> Any:
-        return tf.reshape(function(tf.reshape(numbers, [-1])), tf.shape(numbers))
+        if name == "relu":
+            result = tf.nn.relu(numbers)
+        else:
+            result = tf.reshape(forward(tf.reshape(tf.stop_gradient(numbers), [-1])), tf.shape(numbers))
+        # What is cut off has the same slope at its result as at its input, which then need not be kept
+        kept = result if name in CUT_OFF else numbers
 
-    return activated
+        def gradient(upstream: Any) -> list[Any]:
+            (found,) = gradients_of(*(tf.reshape(one, [-1]) for one in (upstream, kept)))
+            return [tf.reshape(found, tf.shape(numbers))]
+
+        return result, gradient
+
+    found: Callable[..., Any] = tf.custom_gradient(activated)
+    return with_gradient(activated) if name == "relu" else found

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfperf.training.activation import activate
+from tfperf.training.gradients import with_gradient
 from tfperf.training.saved_form import saved_as
 
 __all__ = ["SwappedConv2D", "convolve"]
@@ -34,20 +35,19 @@ def convolve(
 
     form = {"strides": [1, *strides, 1], "padding": padding.upper()}
 
-    @tf.custom_gradient  # type: ignore[untyped-decorator]
     def convolved(inputs: Any, kernel: Any, *bias: Any) -> Any:
         outputs = tf.nn.conv2d(inputs, kernel, **form)
         for one in bias:
             outputs = tf.nn.bias_add(outputs, one)
 
-        def backward(upstream: Any) -> tuple[Any, ...]:
+        def backward(upstream: Any) -> list[Any]:
             back = _input_gradient(inputs, kernel, upstream, strides, form)
             gradient = _kernel_gradient(inputs, upstream, kernel.shape, strides, padding)
-            return back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)  # BiasAddGrad sums in bfloat16
+            return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]  # BiasAddGrad sums in bfloat16
 
         return outputs, backward
 
-    return convolved(inputs, kernel) if bias is None else convolved(inputs, kernel, bias)
+    return with_gradient(convolved)(inputs, kernel, *([] if bias is None else [bias]))
 
 
 def _input_gradient(inputs: Any, kernel: Any, upstream: Any, strides: tuple[int, int], form: dict[str, Any]) -> Any:

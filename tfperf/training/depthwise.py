@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfperf.training import xla_function
 from tfperf.training.activation import activate
+from tfperf.training.gradients import gradients_by, with_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["CompiledDepthwiseConv2D"]
@@ -80,4 +81,9 @@ def _convolution(strides: tuple[int, int], padding: str, *, native: bool) -> Cal
         operands = [upstream, inputs, kernel]
         return xla_function.call(name, operands, [1, 2], stride=strides[0], above=above, left=left)
 
-    return xla_function.differentiable(forward, in_one_pass if native else widened, forward)
+    gradients_of = gradients_by(in_one_pass if native else widened, forward)
+
+    def convolved(inputs: Any, kernel: Any) -> Any:
+        return forward(inputs, kernel), lambda upstream: gradients_of(upstream, inputs, kernel)
+
+    return with_gradient(convolved)

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfperf.training import xla_function
+from tfperf.training.gradients import differentiable
 from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["CompiledLayerNormalization"]
@@ -87,4 +88,4 @@ def _native(kind: str, epsilon: float) -> Callable[..., Any]:
     def formulas(rows: Any, scale: Any, offset: Any) -> Any:
         return _formulas(rows, scale, offset, (-1,), epsilon)
 
-    return xla_function.differentiable(xla_function.compiled(forward), xla_function.compiled(backward), formulas)
+    return differentiable(xla_function.compiled(forward), xla_function.compiled(backward), formulas)

@@ -14,7 +14,7 @@ from tfperf.errors import EngineError, TfperfError, shortened
 from tfperf.native.compiling import compile_once, tensorflow_folder
 from tfperf.native.processor import level_of_cpu
 
-__all__ = ["TYPES", "call", "compiled", "differentiable", "gradients_by", "is_there"]
+__all__ = ["TYPES", "call", "compiled", "is_there"]
 
 SOURCES = Path(__file__).parent / "native"
 
@@ -82,53 +82,6 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that XLA compiles, so that it may `call`."""
     found: Callable[..., Any] = tf.function(function, jit_compile=True, autograph=False)
     return found
-
-
-def differentiable(
-    forward: Callable[..., Any], backward: Callable[..., Any], formulas: Callable[..., Any]
-) -> Callable[..., Any]:
-    """A function whose gradients have code of their own, for every order.
-
-    Args:
-        forward: from operands to the result.
-        backward, formulas: as of `gradients_by`.
-    """
-    gradients_of = gradients_by(backward, formulas)
-
-    def function(*operands: Any) -> Any:
-        # Nobody differentiates what is within: XLA's calls have no gradients
-        return forward(*map(tf.stop_gradient, operands)), lambda upstream: gradients_of(upstream, *operands)
-
-    differentiable_function: Callable[..., Any] = tf.custom_gradient(function)
-    return differentiable_function
-
-
-def gradients_by(backward: Callable[..., Any], formulas: Callable[..., Any]) -> Callable[..., Any]:
-    """Gradients that have code of their own, and can be differentiated themselves.
-
-    Args:
-        backward: from the gradient of a function's result and its operands to the operands' gradients.
-        formulas: computes the function by TensorFlow's operations: gradients of gradients are taken of it.
-
-    Returns:
-        Computes as `backward` does.
-    """
-
-    def gradients_of(*given: Any) -> Any:
-        def once_more(*upstreams: Any) -> Any:
-            upstream, *operands = given
-            with tf.GradientTape() as outer:
-                outer.watch(given)
-                with tf.GradientTape() as inner:
-                    inner.watch(operands)
-                    result = formulas(*operands)
-                gradients = inner.gradient(result, operands, upstream)
-            return outer.gradient(gradients, given, upstreams, tf.UnconnectedGradients.ZERO)
-
-        return backward(*map(tf.stop_gradient, given)), once_more
-
-    differentiable_gradients: Callable[..., Any] = tf.custom_gradient(gradients_of)
-    return differentiable_gradients
 
 
 def _module(name: str, operands: Sequence[Any], results: Sequence[int], settings: Mapping[str, int | float]) -> str:

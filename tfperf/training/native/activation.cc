@@ -38,10 +38,16 @@ inline float exponential(float x) {
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
-// Each: what it makes of a number, and its slope there. That of `Relu6` is told of its result, which is there anyway.
+// Each: what it makes of a number, and its slope there. Those that cut off are told of their result, which is there
+// anyway and has the same slope.
+struct Relu {
+  static float value(float x) { return x < 0.0f ? 0.0f : x; }
+  static float slope(float y) { return y > 0.0f ? 1.0f : 0.0f; }
+};
+
 struct Relu6 {
   static float value(float x) {
-    x = x < 0.0f ? 0.0f : x;
+    x = Relu::value(x);
     return x > 6.0f ? 6.0f : x;
   }
   static float slope(float y) { return y > 0.0f && y < 6.0f ? 1.0f : 0.0f; }
@@ -142,6 +148,6 @@ bool register_all(const std::string& name) {
 
 // Has XLA find all functions of this file; whether it now does.
 extern "C" __attribute__((visibility("default"))) bool tfperf_register() {
-  return register_all<Gelu>("gelu") && register_all<HardSilu>("hard_silu") && register_all<Relu6>("relu6") &&
-         register_all<Silu>("silu");
+  return register_all<Gelu>("gelu") && register_all<HardSilu>("hard_silu") && register_all<Relu>("relu") &&
+         register_all<Relu6>("relu6") && register_all<Silu>("silu");
 }

@@ -1,0 +1,78 @@
+"""Functions whose gradients have code of their own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import record
+
+__all__ = ["differentiable", "gradients_by", "with_gradient"]
+
+
+def differentiable(
+    forward: Callable[..., Any], backward: Callable[..., Any], formulas: Callable[..., Any]
+) -> Callable[..., Any]:
+    """A function whose gradients have code of their own, for every order.
+
+    Args:
+        forward: from operands to the result.
+        backward, formulas: as of `gradients_by`.
+    """
+    gradients_of = gradients_by(backward, formulas)
+
+    def function(*operands: Any) -> Any:
+        # Nobody differentiates what is within: XLA's calls have no gradients
+        return forward(*map(tf.stop_gradient, operands)), lambda upstream: gradients_of(upstream, *operands)
+
+    differentiable_function: Callable[..., Any] = tf.custom_gradient(function)
+    return differentiable_function
+
+
+def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of TensorFlow's operations with a gradient of its own, which TensorFlow still fuses.
+
+    `tf.custom_gradient` puts an operation behind the result in a graph, and then a ReLU is no longer run as part of the
+    convolution before it. This only tells tapes. Where no tape sees the function, as in another `tf.function` that is
+    differentiated as a whole, the gradient is that of its operations.
+
+    Args:
+        function: from tensors to the result, a tensor that is none of them, and to what makes the list of their
+            gradients of the result's.
+    """
+
+    def recorded(*operands: Any) -> Any:
+        tensors = [tf.convert_to_tensor(one) for one in operands]  # of variables, which tapes watch
+        with record.stop_recording():
+            result, backward = function(*tensors)
+        record.record_operation("TfperfFunction", [result], tensors, backward)
+        return result
+
+    return recorded
+
+
+def gradients_by(backward: Callable[..., Any], formulas: Callable[..., Any]) -> Callable[..., Any]:
+    """Gradients that have code of their own, and can be differentiated themselves.
+
+    Args:
+        backward: from the gradient of a function's result and its operands to the operands' gradients.
+        formulas: computes the function by TensorFlow's operations: gradients of gradients are taken of it.
+
+    Returns:
+        Computes as `backward` does.
+    """
+
+    def gradients_of(*given: Any) -> Any:
+        def once_more(*upstreams: Any) -> Any:
+            upstream, *operands = given
+            with tf.GradientTape() as outer:
+                outer.watch(given)
+                with tf.GradientTape() as inner:
+                    inner.watch(operands)
+                    result = formulas(*operands)
+                gradients = inner.gradient(result, operands, upstream)
+            return outer.gradient(gradients, given, upstreams, tf.UnconnectedGradients.ZERO)
+
+        return backward(*map(tf.stop_gradient, given)), once_more
+
+    differentiable_gradients: Callable[..., Any] = tf.custom_gradient(gradients_of)
+    return differentiable_gradients
