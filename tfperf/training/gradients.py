@@ -50,12 +50,13 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     return recorded
 
 
-def gradients_by(backward: Callable[..., Any], formulas: Callable[..., Any]) -> Callable[..., Any]:
+def gradients_by(backward: Callable[..., Any], formulas: Callable[..., Any], first: int = 0) -> Callable[..., Any]:
     """Gradients that have code of their own, and can be differentiated themselves.
 
     Args:
         backward: from the gradient of a function's result and its operands to the operands' gradients.
         formulas: computes the function by TensorFlow's operations: gradients of gradients are taken of it.
+        first: `backward` gives the gradients of the operands from this one on.
 
     Returns:
         Computes as `backward` does.
@@ -69,7 +70,7 @@ def gradients_by(backward: Callable[..., Any], formulas: Callable[..., Any]) -> 
                 with tf.GradientTape() as inner:
                     inner.watch(operands)
                     result = formulas(*operands)
-                gradients = inner.gradient(result, operands, upstream)
+                gradients = inner.gradient(result, operands[first:], upstream)
             return outer.gradient(gradients, given, upstreams, tf.UnconnectedGradients.ZERO)
 
         return backward(*map(tf.stop_gradient, given)), once_more

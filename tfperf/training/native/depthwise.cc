@@ -9,50 +9,15 @@ namespace {
 namespace ffi = xla::ffi;
 using tfperf::bfloat16;
 using tfperf::in_parallel;
+using tfperf::in_registers;
+using tfperf::load;
 using tfperf::narrow;
 using tfperf::numbers_of;
+using tfperf::store;
+using tfperf::Vector;
 using tfperf::widened;
 
-#ifdef __AVX512F__
-constexpr int kLanes = 16;
-#else
-constexpr int kLanes = 8;
-#endif
 constexpr int64_t kWorthAThread = 1 << 14;  // numbers of the input
-
-// Numbers of neighbouring channels; the compilers know it as one register.
-template <int N>
-struct Channels {
-  typedef float Vector __attribute__((vector_size(N * sizeof(float))));
-  typedef uint32_t Bits __attribute__((vector_size(N * sizeof(uint32_t))));
-  typedef uint16_t Halves __attribute__((vector_size(N * sizeof(uint16_t))));
-};
-
-template <int N>
-using Vector = typename Channels<N>::Vector;
-
-template <int N>
-Vector<N> load(const float* from) {
-  Vector<N> numbers;
-  std::memcpy(&numbers, from, sizeof numbers);
-  return numbers;
-}
-
-template <int N>
-Vector<N> load(const bfloat16* from) {
-  using Bits = typename Channels<N>::Bits;
-  typename Channels<N>::Halves halves;
-  std::memcpy(&halves, from, sizeof halves);
-  const Bits bits = __builtin_convertvector(halves, Bits) << 16;
-  Vector<N> numbers;
-  std::memcpy(&numbers, &bits, sizeof numbers);
-  return numbers;
-}
-
-template <int N>
-void store(Vector<N> numbers, float* to) {
-  std::memcpy(to, &numbers, sizeof numbers);
-}
 
 struct Sizes {
   int64_t height, width, channels, out_height, out_width, kernel_height, kernel_width, stride, above, left;
@@ -89,13 +54,9 @@ void differentiate_channels(const Sizes& of, const float* up, const T* x, const 
 
 template <typename T, int kTaps>
 void differentiate_taps(const Sizes& of, const float* up, const T* x, const float* kernel, float* dx, float* dkernel) {
-  int64_t at = 0;
-  for (; at + kLanes <= of.channels; at += kLanes) {
-    differentiate_channels<T, kTaps, kLanes>(of, up + at, x + at, kernel + at, dx + at, dkernel + at);
-  }
-  for (; at < of.channels; ++at) {
-    differentiate_channels<T, kTaps, 1>(of, up + at, x + at, kernel + at, dx + at, dkernel + at);
-  }
+  in_registers(of.channels, [=](auto lanes, int64_t at) {
+    differentiate_channels<T, kTaps, lanes>(of, up + at, x + at, kernel + at, dx + at, dkernel + at);
+  });
 }
 
 // The same for a whole row of the kernel.

@@ -1,13 +1,13 @@
-// What functions that XLA calls have in common: a pool of threads, and numbers in bfloat16.
+// What functions that XLA calls have in common: operands, and a pool of threads.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <mutex>
 
+#include "numbers.h"
 #include "xla/ffi/api/ffi.h"
 
 extern "C" const XLA_FFI_Api* XLA_FFI_GetApi();  // TensorFlow's
@@ -38,29 +38,6 @@ void in_parallel(xla::ffi::ThreadPool& pool, int64_t parts, const Work& work) {
   take();
   std::unique_lock<std::mutex> lock(progress->mutex);
   progress->all_done.wait(lock, [&] { return progress->done.load() == parts; });
-}
-
-struct bfloat16 {
-  uint16_t bits;
-};
-
-inline float widened(float value) { return value; }
-
-inline float widened(bfloat16 value) {
-  const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
-  float wide;
-  std::memcpy(&wide, &bits, sizeof wide);
-  return wide;
-}
-
-inline void narrow(float value, float* to) { *to = value; }
-
-// To the nearest, and to even where two are as near.
-inline void narrow(float value, bfloat16* to) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof bits);
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  to->bits = static_cast<uint16_t>((is_nan ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
 template <typename T>

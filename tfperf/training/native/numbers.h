@@ -1,0 +1,82 @@
+// Numbers in float32 and bfloat16, one at a time and as many as a register holds.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace tfperf {
+
+struct bfloat16 {
+  uint16_t bits;
+};
+
+inline float widened(float value) { return value; }
+
+inline float widened(bfloat16 value) {
+  const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
+  float wide;
+  std::memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
+inline void narrow(float value, float* to) { *to = value; }
+
+// To the nearest, and to even where two are as near.
+inline void narrow(float value, bfloat16* to) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  to->bits = static_cast<uint16_t>((is_nan ? bits | 0x400000u : bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+#ifdef __AVX512F__
+constexpr int kLanes = 16;
+#else
+constexpr int kLanes = 8;
+#endif
+
+// N neighbouring numbers, which compilers keep in a register.
+template <int N>
+struct Neighbours {
+  typedef float Vector __attribute__((vector_size(N * sizeof(float))));
+  typedef uint32_t Bits __attribute__((vector_size(N * sizeof(uint32_t))));
+  typedef uint16_t Halves __attribute__((vector_size(N * sizeof(uint16_t))));
+};
+
+template <int N>
+using Vector = typename Neighbours<N>::Vector;
+
+template <int N>
+inline Vector<N> load(const float* from) {
+  Vector<N> numbers;
+  std::memcpy(&numbers, from, sizeof numbers);
+  return numbers;
+}
+
+template <int N>
+inline Vector<N> load(const bfloat16* from) {
+  using Bits = typename Neighbours<N>::Bits;
+  typename Neighbours<N>::Halves halves;
+  std::memcpy(&halves, from, sizeof halves);
+  const Bits bits = __builtin_convertvector(halves, Bits) << 16;
+  Vector<N> numbers;
+  std::memcpy(&numbers, &bits, sizeof numbers);
+  return numbers;
+}
+
+template <int N>
+inline void store(Vector<N> numbers, float* to) {
+  std::memcpy(to, &numbers, sizeof numbers);
+}
+
+// Does work(N, at) for all of `count` neighbours, N of them from `at` on at a time; N is a constant.
+template <typename Work>
+inline void in_registers(int64_t count, const Work& work) {
+  int64_t at = 0;
+  for (; at + kLanes <= count; at += kLanes) work(std::integral_constant<int, kLanes>(), at);
+  for (; at + 4 <= count; at += 4) work(std::integral_constant<int, 4>(), at);
+  for (; at < count; ++at) work(std::integral_constant<int, 1>(), at);
+}
+
+}  // namespace tfperf
