@@ -1,23 +1,16 @@
 """Convolutions whose backward pass does not wait for the slow half of oneDNN's."""
 
-import math
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfperf.training import xla_function
 from tfperf.training.activation import activate
-from tfperf.training.gradients import gradients_by, with_gradient
+from tfperf.training.few_channels import convolve_few, is_for_few
+from tfperf.training.gradients import with_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["SwappedConv2D", "convolve"]
-
-SOURCE = "few_channels"
-
-FEW_CHANNELS, FEW_WEIGHTS = 4, 27
-"""What images have at most, and a kernel of 3 x 3 for three of them: weights for each filter. From larger kernels on
-oneDNN is faster."""
 
 
 def convolve(
@@ -95,46 +88,6 @@ def _edges(size: int, made: int, kernel: int, stride: int, padding: str) -> tupl
     return before, missing - before
 
 
-def _convolve_few(inputs: Any, kernel: Any, bias: Any, strides: tuple[int, int], padding: str, *, relu: bool) -> Any:
-    """As `convolve`, of few channels, with a ReLU or none: the kernel's and the bias's gradients by one pass in C++."""
-    form = {"strides": [1, *strides, 1], "padding": padding.upper()}
-
-    def formulas(inputs: Any, kernel: Any, bias: Any) -> Any:
-        outputs = tf.nn.bias_add(tf.nn.conv2d(inputs, kernel, **form), bias)
-        return tf.nn.relu(outputs) if relu else outputs
-
-    def convolved(inputs: Any, kernel: Any, bias: Any) -> Any:
-        outputs = formulas(inputs, kernel, bias)
-
-        @xla_function.compiled
-        def in_one_pass(upstream: Any, inputs: Any, kernel: Any, bias: Any, outputs: Any) -> list[Any]:
-            edges = (
-                _edges(inputs.shape[axis + 1], outputs.shape[axis + 1], kernel.shape[axis], strides[axis], padding)
-                for axis in range(2)
-            )
-            above, left = (max(before, 0) for before, _ in edges)
-            name = f"tfperf_few_channels_gradients_{xla_function.TYPES[inputs.dtype.name]}"
-            settings = {"stride_down": strides[0], "stride_along": strides[1], "above": above, "left": left}
-            operands = [upstream, outputs, inputs, kernel, bias]
-            return xla_function.call(name, operands, [3, 4], relu=int(relu), **settings)
-
-        def of_weights(upstream: Any, *operands: Any) -> Any:
-            return in_one_pass(upstream, *operands, tf.stop_gradient(outputs) if relu else upstream)
-
-        gradients_of = gradients_by(of_weights, formulas, first=1)
-
-        def backward(upstream: Any) -> list[Any]:
-            masked = tf.raw_ops.ReluGrad(gradients=upstream, features=outputs) if relu else upstream
-            back = _input_gradient(
-                inputs, kernel, masked, strides, form
-            )  # of images nobody needs it, and it is left out
-            return [back, *gradients_of(upstream, inputs, kernel, bias)]
-
-        return outputs, backward
-
-    return with_gradient(convolved)(inputs, kernel, bias)
-
-
 @saved_as(keras.layers.Conv2D)
 class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
     """Keras's `Conv2D` whose kernel's gradient is computed by `convolve`, of few channels in C++.
@@ -151,20 +104,14 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
         if not self._is_swappable(inputs):
             return super().call(inputs)
         kernel, bias = (None if one is None else tf.convert_to_tensor(one) for one in (self.kernel, self.bias))
-        if self._is_for_native(inputs):
-            offset, relu = tf.zeros([self.filters], inputs.dtype) if bias is None else bias, keras.activations.relu
-            outputs = _convolve_few(
-                inputs, kernel, offset, self.strides, self.padding, relu=(has_relu := self.activation is relu)
-            )
-            return outputs if has_relu or self.activation is None else activate(self, self.activation, outputs)
-        outputs = convolve(inputs, kernel, bias, self.strides, self.padding)
-        return outputs if self.activation is None else activate(self, self.activation, outputs)
-
-    def _is_for_native(self, inputs: Any) -> bool:
-        channels = inputs.shape[-1]
-        few = channels <= FEW_CHANNELS and math.prod(self.kernel_size) * channels <= FEW_WEIGHTS
-        is_native = few and inputs.dtype.name in xla_function.TYPES and in_training(self)
-        return is_native and xla_function.is_there(SOURCE)
+        activation = self.activation
+        if in_training(self) and is_for_few(inputs, self.kernel_size):
+            relu = activation is keras.activations.relu
+            outputs = convolve_few(inputs, kernel, bias, self.strides, self.padding, relu=relu)
+            activation = None if relu else activation
+        else:
+            outputs = convolve(inputs, kernel, bias, self.strides, self.padding)
+        return outputs if activation is None else activate(self, activation, outputs)
 
     def _is_swappable(self, inputs: Any) -> bool:
         return (
