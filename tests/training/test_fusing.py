@@ -141,6 +141,17 @@ def test_what_is_decided_is_kept_and_the_rest_measured_again(verdicts, measureme
     assert last == verdicts[-1]
 
 
+def test_what_was_measured_without_a_compiler_is_measured_again_with_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
+    inputs = keras.Input((8, 8, 4))
+    model = keras.Model(inputs, keras.layers.Conv2D(4, 3, padding="same")(inputs))
+    for compiler in ("/no/such/compiler", "c++", "c++"):
+        monkeypatch.setenv("CXX", compiler)
+        fuse(model, time_limit=0.05)
+        unfuse(model)
+    assert len(list(tmp_path.rglob("layer-*.json"))) == 2
+
+
 def test_two_layers_alike_are_measured_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
     inputs = keras.Input((8, 8, 4))

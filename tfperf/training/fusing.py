@@ -18,7 +18,7 @@ from tfperf.measure import compare
 from tfperf.measure.comparison import FEWEST_ROUNDS, Ratio, Verdict
 from tfperf.measure.value import Value
 from tfperf.measure.words import format_ratio, format_seconds
-from tfperf.training import looping
+from tfperf.training import looping, xla_function
 from tfperf.training.activation import CompiledActivation, CompiledReLU
 from tfperf.training.attention import MergedAttention
 from tfperf.training.batch_norm import FusedBatchNormalization
@@ -282,6 +282,7 @@ def _times(call: _Call, form: type, time_limit: float, measured: dict[str, Layer
     config = {name: value for name, value in _config_of(call.layer).items() if name != "name"}
     threads = tf.config.threading.get_intra_op_parallelism_threads()
     question = [form_name(form), config, call.shapes, call.dtype, call.training, call.layer.trainable, threads]
+    question.append(xla_function.can_be_compiled())
     told = json.dumps(question, sort_keys=True, default=repr)
     name = f"layer-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
     if name not in measured:

@@ -11,10 +11,10 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
 from tfperf.errors import EngineError, TfperfError, shortened
-from tfperf.native.compiling import compile_once, tensorflow_folder
+from tfperf.native.compiling import compile_once, find_compiler, tensorflow_folder
 from tfperf.native.processor import level_of_cpu
 
-__all__ = ["TYPES", "call", "compiled", "is_there"]
+__all__ = ["TYPES", "call", "can_be_compiled", "compiled", "is_there"]
 
 SOURCES = Path(__file__).parent / "native"
 
@@ -26,6 +26,14 @@ TYPES = {"float32": "f32", "bfloat16": "bf16"}
 
 MODULE_VERSION = 9
 """The version of XlaCallModule, TensorFlow's operation that takes a program of StableHLO."""
+
+
+def can_be_compiled() -> bool:
+    """Whether XLA could call functions of this room's: there is a C++ compiler, and no GPU."""
+    try:
+        return bool(find_compiler(".cc")) and not tf.config.list_logical_devices("GPU")
+    except EngineError:
+        return False
 
 
 @functools.cache
