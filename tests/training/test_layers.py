@@ -534,6 +534,16 @@ def test_a_mask_is_keras_s():
     )
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("options", [{}, {"strides": 2, "padding": "same"}, {"activation": "gelu", "kernel_size": 3}])
+def test_a_convolution_with_a_group_for_each_channel_is_keras_s(options, training, policy):
+    keras.utils.set_random_seed(0)
+    layer = keras.layers.Conv2D(**{"filters": 20, "kernel_size": 7, "groups": 20, "dtype": policy} | options)
+    layer.build([3, 11, 9, 20])
+    check_equal(layer, SwappedConv2D, random_inputs([3, 11, 9, 20], policy), policy, training=training)
+
+
 @pytest.mark.parametrize("options", [{"groups": 2}, {"dilation_rate": 2}])
 def test_a_convolution_of_another_kind_is_keras_s(options):
     layer = keras.layers.Conv2D(4, 3, **options)

@@ -5,7 +5,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfperf.training import xla_function
 from tfperf.training.activation import activate
+from tfperf.training.depthwise import convolve_each
 from tfperf.training.few_channels import convolve_few, is_for_few
 from tfperf.training.gradients import with_gradient
 from tfperf.training.saved_form import in_training, saved_as
@@ -94,18 +96,22 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
 
     For the first layer of a net oneDNN's gradient of the kernel takes several times as long as its little arithmetic;
     in C++ one pass over the upstream gradients gives it, that of the bias, and that of a ReLU. Where there is no
-    compiler, and on a GPU, it is computed as for other layers. Arguments, weights, gradients and the saved form are
-    Keras's. What `convolve` cannot do is left to Keras: groups, dilation, channels first, heights and widths that are
-    not known.
+    compiler, and on a GPU, it is computed as for other layers. A group for each channel makes a depthwise convolution,
+    and is computed as one. Arguments, weights, gradients and the saved form are Keras's. What `convolve` cannot do is
+    left to Keras: other groups, dilation, channels first, heights and widths that are not known.
     """
 
     def call(self, inputs: Any) -> Any:
         """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
-        if not self._is_swappable(inputs):
+        if not self.suits(tuple(inputs.shape)):
             return super().call(inputs)
         kernel, bias = (None if one is None else tf.convert_to_tensor(one) for one in (self.kernel, self.bias))
         activation = self.activation
-        if in_training(self) and is_for_few(inputs, self.kernel_size):
+        if self.groups > 1:
+            each = tf.reshape(kernel, [*self.kernel_size, self.filters, 1])
+            outputs = convolve_each(inputs, each, self.strides, self.padding, in_training=in_training(self))
+            outputs = outputs if bias is None else keras.ops.add(outputs, bias)
+        elif in_training(self) and is_for_few(inputs, self.kernel_size):
             relu = activation is keras.activations.relu
             outputs = convolve_few(inputs, kernel, bias, self.strides, self.padding, relu=relu)
             activation = None if relu else activation
@@ -113,10 +119,12 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
             outputs = convolve(inputs, kernel, bias, self.strides, self.padding)
         return outputs if activation is None else activate(self, activation, outputs)
 
-    def _is_swappable(self, inputs: Any) -> bool:
+    def suits(self, shape: tuple[int | None, ...]) -> bool:
+        """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., channels)."""
+        is_depthwise = self.groups == shape[-1] == self.filters and len(set(self.strides)) == 1
         return (
             self.data_format == "channels_last"
-            and self.groups == 1
             and tuple(self.dilation_rate) == (1, 1)
-            and None not in inputs.shape[1:]
+            and (self.groups == 1 or (is_depthwise and self.compute_dtype in xla_function.TYPES))
+            and None not in shape[1:]
         )

@@ -12,7 +12,7 @@ from tfperf.training.activation import activate
 from tfperf.training.gradients import gradients_by, with_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
-__all__ = ["CompiledDepthwiseConv2D"]
+__all__ = ["CompiledDepthwiseConv2D", "convolve_each"]
 
 SOURCE = "depthwise"
 
@@ -43,14 +43,28 @@ class CompiledDepthwiseConv2D(keras.layers.DepthwiseConv2D):  # type: ignore[mis
         """Convolve, (batch, height, width, channels) -> (batch, height', width', channels)."""
         if not tf.is_tensor(inputs) or inputs.dtype != self.compute_dtype or not self.suits(tuple(inputs.shape)):
             return super().call(inputs)
-        native = in_training(self) and xla_function.is_there(SOURCE)
-        if not native and inputs.dtype != tf.bfloat16:
-            return super().call(inputs)
-        convolved = _convolution(tuple(self.strides), self.padding.upper(), native=native)
-        outputs = convolved(inputs, tf.convert_to_tensor(self.kernel))
+        kernel = tf.convert_to_tensor(self.kernel)
+        outputs = convolve_each(inputs, kernel, self.strides, self.padding, in_training=in_training(self))
         if self.use_bias:
             outputs = keras.ops.add(outputs, self.bias)
         return outputs if self.activation is None else activate(self, self.activation, outputs)
+
+
+def convolve_each(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str, *, in_training: bool = True) -> Any:
+    """Convolve each channel by itself, with both gradients by one pass in C++, or in float32 without.
+
+    Args:
+        inputs: (batch, height, width, channels), float32 or bfloat16; all but the batch are known.
+        kernel: (kernel height, kernel width, channels, 1), of the same type.
+        strides: of height and width, the same.
+        padding: "same" or "valid".
+        in_training: False: with nothing of C++.
+
+    Returns:
+        (batch, height', width', channels).
+    """
+    native = in_training and xla_function.is_there(SOURCE)
+    return _convolution(tuple(strides), padding.upper(), native=native)(inputs, kernel)
 
 
 @functools.cache

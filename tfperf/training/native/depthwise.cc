@@ -65,6 +65,7 @@ void differentiate_row(const Sizes& of, const float* up, const T* x, const float
   switch (of.kernel_width) {
     case 3: return differentiate_taps<T, 3>(of, up, x, kernel, dx, dkernel);
     case 5: return differentiate_taps<T, 5>(of, up, x, kernel, dx, dkernel);
+    case 7: return differentiate_taps<T, 7>(of, up, x, kernel, dx, dkernel);
   }
   for (int64_t tap = 0; tap < of.kernel_width; ++tap) {
     const int64_t at = tap * of.channels, opposite = (of.kernel_width - 1 - tap) * of.channels;
