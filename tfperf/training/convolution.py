@@ -109,7 +109,7 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
         activation = self.activation
         if self.groups > 1:
             each = tf.reshape(kernel, [*self.kernel_size, self.filters, 1])
-            outputs = convolve_each(inputs, each, self.strides, self.padding, in_training=in_training(self))
+            outputs = convolve_each(inputs, each, self.strides, self.padding, training=in_training(self))
             outputs = outputs if bias is None else keras.ops.add(outputs, bias)
         elif in_training(self) and is_for_few(inputs, self.kernel_size):
             relu = activation is keras.activations.relu

@@ -44,13 +44,13 @@ class CompiledDepthwiseConv2D(keras.layers.DepthwiseConv2D):  # type: ignore[mis
         if not tf.is_tensor(inputs) or inputs.dtype != self.compute_dtype or not self.suits(tuple(inputs.shape)):
             return super().call(inputs)
         kernel = tf.convert_to_tensor(self.kernel)
-        outputs = convolve_each(inputs, kernel, self.strides, self.padding, in_training=in_training(self))
+        outputs = convolve_each(inputs, kernel, self.strides, self.padding, training=in_training(self))
         if self.use_bias:
             outputs = keras.ops.add(outputs, self.bias)
         return outputs if self.activation is None else activate(self, self.activation, outputs)
 
 
-def convolve_each(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str, *, in_training: bool = True) -> Any:
+def convolve_each(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str, *, training: bool = True) -> Any:
     """Convolve each channel by itself, with both gradients by one pass in C++, or in float32 without.
 
     Args:
@@ -58,12 +58,12 @@ def convolve_each(inputs: Any, kernel: Any, strides: tuple[int, int], padding: s
         kernel: (kernel height, kernel width, channels, 1), of the same type.
         strides: of height and width, the same.
         padding: "same" or "valid".
-        in_training: False: with nothing of C++.
+        training: False: with nothing of C++.
 
     Returns:
         (batch, height', width', channels).
     """
-    native = in_training and xla_function.is_there(SOURCE)
+    native = training and xla_function.is_there(SOURCE)
     return _convolution(tuple(strides), padding.upper(), native=native)(inputs, kernel)
 
 
