@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tfperf.training import (
     CompiledActivation,
     CompiledDepthwiseConv2D,
+    CompiledDropout,
     CompiledLayerNormalization,
     CompiledReLU,
     FlattenedDense,
@@ -605,3 +606,50 @@ def test_what_is_saved_is_keras_s(tmp_path):
     assert type(loaded.get_layer("conv")) is keras.layers.Conv2D
     images = random_inputs([2, 8, 8, 1], "float32")
     np.testing.assert_allclose(net(images), loaded(images), atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.97])
+@pytest.mark.parametrize("shape", [[3], [5, 63], [2, 64, 7], [33, 7, 11, 149]])
+def test_dropout_keeps_the_numbers_that_keras_keeps(shape, rate, policy):
+    inputs, found = random_inputs(shape, policy), []
+    upstream = random_inputs(shape, policy, mean=1.0)
+    spec = tf.TensorSpec([None, *shape[1:]], inputs.dtype)
+    for kind in (keras.layers.Dropout, CompiledDropout):
+        layer = kind(rate, seed=7, dtype=policy)
+        layer.build(shape)
+
+        @tf.function(input_signature=[spec, spec])
+        def step(inputs, upstream, layer=layer):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                outputs = layer(inputs, training=True)
+            return outputs, tape.gradient(outputs, inputs, upstream)
+
+        found.append([tf.cast(one, tf.float32) for _ in range(3) for one in step(inputs, upstream)])
+        found[-1].append(layer.seed_generator.state.value)
+    for keras_s, ours in zip(*found, strict=True):
+        np.testing.assert_array_equal(ours, keras_s)
+    if np.size(inputs) > 10_000:
+        assert not np.array_equal(found[1][0], found[1][2])  # each call drops others
+        assert 0.9 * rate < np.mean(np.asarray(found[1][0]) == 0) < 1.1 * rate
+
+
+@pytest.mark.parametrize("options", [{"noise_shape": (None, 1, 4)}, {"rate": 0.0}, {"dtype": "mixed_float16"}])
+def test_dropout_of_another_kind_is_keras_s(options):
+    found = []
+    for kind in (keras.layers.Dropout, CompiledDropout):
+        layer = kind(**{"rate": 0.5, "seed": 7} | options)
+        found.append(tf.cast(layer(tf.ones([5, 3, 4]), training=True), tf.float32))
+    np.testing.assert_array_equal(*found)
+    assert not CompiledDropout.suits(layer, (5, 3, 4))
+
+
+def test_dropout_outside_training_and_within_xla():
+    layer, inputs = CompiledDropout(0.5, seed=7), random_inputs([33, 1000], "float32")
+    np.testing.assert_array_equal(layer(inputs), inputs)
+    outputs, others = (tf.function(lambda: layer(inputs, training=True), jit_compile=True)() for _ in range(2))
+    kept = np.asarray(outputs) != 0
+    assert 0.45 < kept.mean() < 0.55
+    np.testing.assert_allclose(outputs, np.where(kept, 2 * np.asarray(inputs), 0), rtol=1e-6)
+    assert not np.array_equal(kept, np.asarray(others) != 0)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tfperf.training.convolution import SwappedConv2D, convolve
     from tfperf.training.dense import FlattenedDense
     from tfperf.training.depthwise import CompiledDepthwiseConv2D
+    from tfperf.training.dropout import CompiledDropout
     from tfperf.training.fusing import Fusion, Swap, fuse, unfuse
     from tfperf.training.layer_norm import CompiledLayerNormalization
     from tfperf.training.looping import fit
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CompiledActivation",
     "CompiledDepthwiseConv2D",
+    "CompiledDropout",
     "CompiledLayerNormalization",
     "CompiledReLU",
     "EpochThroughput",
@@ -43,6 +45,7 @@ __all__ = [
 _HOMES = {
     "CompiledActivation": "activation",
     "CompiledDepthwiseConv2D": "depthwise",
+    "CompiledDropout": "dropout",
     "CompiledLayerNormalization": "layer_norm",
     "CompiledReLU": "activation",
     "EpochThroughput": "throughput",

@@ -25,6 +25,7 @@ from tfperf.training.batch_norm import FusedBatchNormalization
 from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.dense import FlattenedDense
 from tfperf.training.depthwise import CompiledDepthwiseConv2D
+from tfperf.training.dropout import CompiledDropout
 from tfperf.training.layer_norm import CompiledLayerNormalization
 from tfperf.training.saved_form import form_name, in_training, plain_class, with_class
 
@@ -36,6 +37,7 @@ FORMS: dict[type, type] = {
     keras.layers.Conv2D: SwappedConv2D,
     keras.layers.Dense: FlattenedDense,
     keras.layers.DepthwiseConv2D: CompiledDepthwiseConv2D,
+    keras.layers.Dropout: CompiledDropout,
     keras.layers.LayerNormalization: CompiledLayerNormalization,
     keras.layers.MultiHeadAttention: MergedAttention,
     keras.layers.ReLU: CompiledReLU,

@@ -22,7 +22,10 @@ OPTIONS = ("-std=c++17", "-w", "-O3", "-fopenmp-simd", "-fPIC", "-shared", "-fvi
 """Loops that say so are written for vectors; nothing else is computed otherwise than C++ has it."""
 
 TYPES = {"float32": "f32", "bfloat16": "bf16"}
-"""TensorFlow's names of types -> MLIR's."""
+"""TensorFlow's names of the types that functions compute in -> MLIR's."""
+
+ALL_TYPES = TYPES | {"uint64": "ui64"}
+"""The same, of all their operands."""
 
 MODULE_VERSION = 9
 """The version of XlaCallModule, TensorFlow's operation that takes a program of StableHLO."""
@@ -144,4 +147,4 @@ def _number(value: int | float) -> str:
 def _kind(tensor: Any) -> str:
     """Sizes and type of a tensor, as MLIR writes them."""
     sizes = ("?" if size is None else str(size) for size in tensor.shape)
-    return f"tensor<{'x'.join([*sizes, TYPES[tensor.dtype.name]])}>"
+    return f"tensor<{'x'.join([*sizes, ALL_TYPES[tensor.dtype.name]])}>"
