@@ -16,7 +16,7 @@ __all__ = ["CompiledDropout"]
 SOURCE = "dropout"
 
 MANTISSA_BITS = {"float32": 23, "bfloat16": 7}
-"""Of the numbers that TensorFlow draws in a type: multiples of 2 to the minus so many."""
+"""The numbers that TensorFlow draws in a type are multiples of 2 to the minus so many."""
 
 
 @saved_as(keras.layers.Dropout)
