@@ -152,6 +152,16 @@ def test_what_was_measured_without_a_compiler_is_measured_again_with_one(tmp_pat
     assert len(list(tmp_path.rglob("layer-*.json"))) == 2
 
 
+def test_groups_are_not_waited_for(monkeypatch):
+    """TensorFlow's own code for them may take minutes a call."""
+    monkeypatch.setattr(fusing, "_measured", None)  # it would be called
+    inputs = keras.Input((8, 8, 4))
+    model = keras.Model(inputs, keras.layers.Conv2D(4, 3, groups=2, name="grouped")(inputs))
+    (swap,) = fuse(model).swaps
+    assert (swap.layer, swap.kept, swap.times) == ("grouped", True, None)
+    assert str(swap) == "grouped (32, 8, 8, 4): SwappedConv2D"
+
+
 def test_two_layers_alike_are_measured_once(tmp_path, monkeypatch):
     monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
     inputs = keras.Input((8, 8, 4))

@@ -545,7 +545,20 @@ def test_a_convolution_with_a_group_for_each_channel_is_keras_s(options, trainin
     check_equal(layer, SwappedConv2D, random_inputs([3, 11, 9, 20], policy), policy, training=training)
 
 
-@pytest.mark.parametrize("options", [{"groups": 2}, {"dilation_rate": 2}])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "options", [{"groups": 2}, {"groups": 4, "strides": (2, 1), "padding": "same"}, {"groups": 8, "filters": 16}]
+)
+def test_a_convolution_in_groups_is_keras_s(options, policy):
+    keras.utils.set_random_seed(0)
+    layer = keras.layers.Conv2D(
+        **{"filters": 8, "kernel_size": (3, 2), "activation": "relu", "dtype": policy} | options
+    )
+    layer.build([3, 7, 9, 8])
+    check_equal(layer, SwappedConv2D, random_inputs([3, 7, 9, 8], policy), policy, training=True)
+
+
+@pytest.mark.parametrize("options", [{"dilation_rate": 2}, {"dilation_rate": (1, 2), "groups": 2}])
 def test_a_convolution_of_another_kind_is_keras_s(options):
     layer = keras.layers.Conv2D(4, 3, **options)
     layer.build([2, 9, 9, 2])
