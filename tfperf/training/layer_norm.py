@@ -81,7 +81,8 @@ def _native(kind: str, epsilon: float) -> Callable[..., Any]:
         (normal,) = xla_function.call(f"tfperf_layer_norm_{kind}", [rows, scale, offset], [0], epsilon=float(epsilon))
         return normal
 
-    def backward(upstream: Any, rows: Any, scale: Any, _: Any) -> Any:
+    def backward(*given: Any) -> Any:
+        upstream, rows, scale, _ = given
         name = f"tfperf_layer_norm_gradient_{kind}"
         return xla_function.call(name, [upstream, rows, scale], [1, 2, 2], epsilon=float(epsilon))
 
