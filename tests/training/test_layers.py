@@ -381,13 +381,14 @@ def test_gradients_of_gradients_of_a_native_layer_are_keras_s(make, policy):
     layer.build(inputs.shape)
 
     def penalty():
+        sources = [inputs, *(one.value for one in layer.trainable_variables)]
         with tf.GradientTape() as outer:
             outer.watch(inputs)
             with tf.GradientTape() as inner:
                 inner.watch(inputs)
                 total = tf.reduce_sum(tf.cast(layer(inputs, training=True), tf.float32) ** 3)
-            size = tf.reduce_sum(tf.cast(inner.gradient(total, inputs), tf.float32) ** 2)
-        return outer.gradient(size, [inputs, *(one.value for one in layer.trainable_variables)])
+            sizes = [tf.reduce_sum(tf.cast(one, tf.float32) ** 2) for one in inner.gradient(total, sources)]
+        return outer.gradient(sizes, sources)
 
     for kind in (type(layer), FORMS[type(layer)]):
         with_class(layer, kind)
