@@ -234,28 +234,8 @@ def test_an_activation_of_any_shape_is_keras_s(data, policy, name, training):
 @pytest.mark.parametrize("name", NATIVE_FUNCTIONS)
 def test_an_activation_is_right_where_numbers_are_large_tiny_or_none(name, policy):
     """Also at the kinks, from both sides."""
-    sizes = [
-        0,
-        1e-38,
-        1e-30,
-        1e-4,
-        0.5,
-        2.9,
-        2.99999,
-        3,
-        3.00001,
-        3.1,
-        5.99999,
-        6,
-        6.00001,
-        9,
-        13,
-        80,
-        88,
-        89,
-        200,
-        1e30,
-    ]
+    small, kinks = [0, 1e-38, 1e-30, 1e-4, 0.5], [2.9, 2.99999, 3, 3.00001, 3.1, 5.99999, 6, 6.00001]
+    sizes = [*small, *kinks, 9, 13, 80, 88, 89, 200, 1e30, 1e36, 1e38]
     inputs = tf.cast([*sizes, *(-one for one in sizes), np.inf, np.nan], keras.dtype_policies.get(policy).compute_dtype)
     layer = CompiledActivation(name, dtype=policy)
     with tf.GradientTape() as tape:
@@ -371,6 +351,55 @@ def test_a_layer_is_native_in_training_alone(make):
         traced = tf.function(lambda given, training=training: step(given, training))
         native[training] = "XlaCallModule" in operations_of(traced.get_concrete_function(spec).graph)
     assert native == {True: True, False: False, None: False}
+    exported = tf.function(lambda given: layer(given, training=True))  # as a model with dropout at inference has it
+    assert "XlaCallModule" not in operations_of(exported.get_concrete_function(spec).graph)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("make", NATIVE)
+def test_a_native_layer_takes_gradients_of_gathered_rows_and_of_no_shape(make, traced, policy):
+    keras.utils.set_random_seed(0)
+    layer, inputs, found = make(policy), random_inputs([3, 9, 9, 4], policy), []
+    layer.build(inputs.shape)
+
+    def step(inputs):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(inputs)
+            outputs = layer(inputs, training=True)
+            gathered = tf.gather(outputs, [0, 2, 2])
+            of_python = tf.py_function(lambda given: given * given, [outputs], outputs.dtype)
+        return [tape.gradient(one, inputs) for one in (gathered, of_python)]
+
+    for kind in (type(layer), FORMS[type(layer)]):
+        with_class(layer, kind)
+        computed = (tf.function(step) if traced else step)(inputs)
+        found.append([np.asarray(tf.cast(one, tf.float64)) for one in computed])
+    for keras_s, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, keras_s, rtol=0, atol=2 * TOLERANCE[policy] * max(1, np.abs(keras_s).max()))
+
+
+@pytest.mark.parametrize("make", NATIVE)
+def test_gradients_of_gradients_of_a_function_that_has_a_tape_within_are_keras_s(make):
+    keras.utils.set_random_seed(0)
+    layer, inputs, found = make("mixed_bfloat16"), random_inputs([3, 9, 9, 4], "mixed_bfloat16"), []
+    layer.build(inputs.shape)
+
+    def slopes(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            total = tf.reduce_sum(tf.cast(layer(inputs, training=True), tf.float32) ** 2)
+        return tape.gradient(total, inputs)
+
+    for kind in (type(layer), FORMS[type(layer)]):
+        with_class(layer, kind)
+        function = tf.function(slopes)
+        with tf.GradientTape() as outer:
+            outer.watch(inputs)
+            first = function(inputs)
+        found.append([np.asarray(tf.cast(one, tf.float64)) for one in (first, outer.gradient(first, inputs))])
+    for keras_s, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, keras_s, rtol=0, atol=4e-2 * max(1, np.abs(keras_s).max()))
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
@@ -662,7 +691,13 @@ def test_dropout_of_another_kind_is_keras_s(options):
 def test_dropout_outside_training_and_within_xla():
     layer, inputs = CompiledDropout(0.5, seed=7), random_inputs([33, 1000], "float32")
     np.testing.assert_array_equal(layer(inputs), inputs)
-    outputs, others = (tf.function(lambda: layer(inputs, training=True), jit_compile=True)() for _ in range(2))
+
+    @tf.function(jit_compile=True)
+    def recorded():
+        with tf.GradientTape():  # else it is Keras's, as what is exported
+            return layer(inputs, training=True)
+
+    outputs, others = recorded(), recorded()
     kept = np.asarray(outputs) != 0
     assert 0.45 < kept.mean() < 0.55
     np.testing.assert_allclose(outputs, np.where(kept, 2 * np.asarray(inputs), 0), rtol=1e-6)

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfperf.training import xla_function
+from tfperf.training.gradients import is_recorded
 from tfperf.training.saved_form import saved_as
 
 __all__ = ["CompiledDropout"]
@@ -25,7 +26,8 @@ class CompiledDropout(keras.layers.Dropout):  # type: ignore[misc]
 
     As Keras has it, drawing, comparing, scaling and selecting are operations of their own, and the mask is kept for the
     gradient. In C++ sixteen draws are made at a time, and once more for the gradient. Arguments, the seed's state and
-    the saved form are Keras's. Left to Keras: a shape of the noise, float16, GPUs, where there is no C++ compiler.
+    the saved form are Keras's. Left to Keras: a shape of the noise, float16, GPUs, where there is no C++ compiler,
+    and where no tape records, so that what is exported needs nothing of this package.
 
     Source: Srivastava et al., "Dropout: a simple way to prevent neural networks from overfitting", 2014; Keras's layer
     of that name.
@@ -42,9 +44,8 @@ class CompiledDropout(keras.layers.Dropout):  # type: ignore[misc]
             inputs: (batch, ...).
             training: False: they are returned as they are.
         """
-        if not (training and self.suits(()) and tf.is_tensor(inputs) and inputs.dtype == self.compute_dtype):
-            return super().call(inputs, training=training)
-        if not xla_function.is_there(SOURCE):
+        usual = isinstance(inputs, tf.Tensor) and inputs.dtype == self.compute_dtype and self.suits(())
+        if not (usual and training and is_recorded() and xla_function.is_there(SOURCE)):
             return super().call(inputs, training=training)
         seed = tf.cast(tf.math.floormod(self.seed_generator.next(), tf.int32.max - 1), tf.int32)  # as Keras does
         key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)

@@ -73,7 +73,7 @@ def _convolution(strides: tuple[int, int], padding: str, *, relu: bool) -> Calla
         def backward(upstream: Any) -> list[Any]:
             masked = tf.raw_ops.ReluGrad(gradients=upstream, features=outputs) if relu else upstream
             sizes = tf.shape(inputs)
-            # Nobody needs this of images, and then it is left out
+            # Nobody needs this of images, and then graphs leave it out
             back = tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=masked, **form)
             return [back, *gradients_by(of_weights, formulas, first=1)(upstream, inputs, kernel, bias)]
 

@@ -250,10 +250,14 @@ def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
 
         return call
 
+    def trained(inputs: Any) -> Any:
+        with tf.GradientTape():
+            return model(inputs, training=True)
+
     try:
         for layer in watched:
             layer.__dict__["call"] = watching(layer)  # past Keras, which looks into what is assigned to a layer
-        tf.function(lambda inputs: model(inputs, training=True)).get_concrete_function(specs)
+        tf.function(trained).get_concrete_function(specs)
     finally:
         for layer in watched:
             layer.__dict__.pop("call", None)

@@ -6,7 +6,12 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-__all__ = ["differentiable", "gradients_by", "with_gradient"]
+__all__ = ["differentiable", "gradients_by", "is_recorded", "with_gradient"]
+
+
+def is_recorded() -> bool:
+    """Whether a tape may record what is computed now. What is exported or predicts is traced without one."""
+    return bool(record.could_possibly_record())
 
 
 def differentiable(
@@ -37,14 +42,18 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Args:
         function: from tensors to the result, a tensor that is none of them, and to what makes the list of their
-            gradients of the result's.
+            gradients of the result's, which has the result's shape.
     """
 
     def recorded(*operands: Any) -> Any:
         tensors = [tf.convert_to_tensor(one) for one in operands]  # of variables, which tapes watch
         with record.stop_recording():
             result, backward = function(*tensors)
-        record.record_operation("TfperfFunction", [result], tensors, backward)
+
+        def dense(upstream: Any) -> Any:  # that of a row that was gathered is not, and that of a `tf.py_function` may
+            return backward(tf.ensure_shape(tf.convert_to_tensor(upstream), result.shape))  # have no shape
+
+        record.record_operation("TfperfFunction", [result], tensors, dense)
         return result
 
     return recorded
@@ -62,15 +71,17 @@ def gradients_by(backward: Callable[..., Any], formulas: Callable[..., Any], fir
         Computes as `backward` does.
     """
 
-    def gradients_of(*given: Any) -> Any:
+    def gradients_of(*operands: Any) -> Any:
+        given = tuple(map(tf.identity, operands))  # of this graph, where another one computed the function
+
         def once_more(*upstreams: Any) -> Any:
-            upstream, *operands = given
+            upstream, *others = given
             with tf.GradientTape() as outer:
                 outer.watch(given)
                 with tf.GradientTape() as inner:
-                    inner.watch(operands)
-                    result = formulas(*operands)
-                gradients = inner.gradient(result, operands[first:], upstream)
+                    inner.watch(others)
+                    result = formulas(*others)
+                gradients = inner.gradient(result, others[first:], upstream)
             return outer.gradient(gradients, given, upstreams, tf.UnconnectedGradients.ZERO)
 
         return backward(*map(tf.stop_gradient, given)), once_more

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import keras
 
 from tfperf.exports.keras_nets import PLAIN_CLASS
+from tfperf.training.gradients import is_recorded
 
 __all__ = ["form_name", "in_training", "plain_class", "saved_as", "with_class"]
 
@@ -40,8 +41,11 @@ def form_name(fast: type) -> str:
 
 
 def in_training(layer: Any) -> bool:
-    """Whether a layer is being called by one that was told so; itself it need not take an argument `training`."""
-    return bool(getattr(layer._get_call_context(), "training", None))
+    """Whether a layer is being called to be trained; itself it need not take an argument `training`.
+
+    One that calls it was told so, which layers pass on, and a tape may record what it does.
+    """
+    return bool(getattr(layer._get_call_context(), "training", None)) and is_recorded()
 
 
 def with_class(layer: Any, wanted: type) -> None:

@@ -54,7 +54,7 @@ struct Relu6 {
 };
 
 struct HardSilu {
-  static float value(float x) { return x * Relu6::value(x + 3.0f) * (1.0f / 6.0f); }
+  static float value(float x) { return x * (Relu6::value(x + 3.0f) * (1.0f / 6.0f)); }
   static float slope(float x) {
     const float between = x > -3.0f && x < 3.0f ? x * (1.0f / 6.0f) : 0.0f;
     return Relu6::value(x + 3.0f) * (1.0f / 6.0f) + between;
@@ -85,8 +85,8 @@ inline float normal_below(float x, float density) {
 struct Gelu {
   static float value(float x) { return x * normal_below(x, exponential(-0.5f * x * x)); }
   static float slope(float x) {
-    const float density = exponential(-0.5f * x * x);
-    return normal_below(x, density) + x * density * 0.39894228f;
+    const float density = exponential(-0.5f * x * x), near = x < -14.0f ? -14.0f : x > 14.0f ? 14.0f : x;
+    return normal_below(x, density) + near * density * 0.39894228f;
   }
 };
 
