@@ -20,11 +20,9 @@ def test_without_a_compiler_xla_s_own_code_is_taken_and_a_warning_says_so(asked_
     monkeypatch.setenv("CXX", "/no/such/compiler")
     inputs = tf.constant(np.random.default_rng(0).normal(size=[2, 3, 4]), tf.float32)
     plain, fused = keras.layers.LayerNormalization(), CompiledLayerNormalization()
-    with pytest.warns(
-        UserWarning, match=r"^training goes on without layer_norm\.cc, and is slower: expected a compiler"
-    ):
-        with tf.GradientTape():
-            found = fused(inputs, training=True)
+    told = r"^training goes on without layer_norm\.cc, and is slower: expected a compiler"
+    with pytest.warns(UserWarning, match=told), tf.GradientTape():
+        found = fused(inputs, training=True)
     np.testing.assert_allclose(found, plain(inputs), atol=1e-6)
     with tf.GradientTape():
         fused(inputs, training=True)  # and does not warn again
