@@ -206,7 +206,7 @@ def test_eagerly_and_as_a_graph_a_net_under_a_mixed_policy_is_measured_in_float3
     assert [(type(layer), layer.dtype_policy.name) for layer in net._flatten_layers()] == own
     doubts = {one.name: one.words for one in found.doubts}
     assert doubts["float32"] == "measured in float32, as an export computes, and not in its own mixed_bfloat16"
-    assert doubts["Keras's form"] == "measured with 2 fused layers in Keras's form, as an export computes"
+    assert doubts["Keras's form"] == "measured with 3 fused layers in Keras's form, as an export computes"
 
 
 def test_what_is_measured_of_training_is_the_net_as_it_is_and_it_stays_so(explained_net, mixed):
