@@ -50,8 +50,9 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         with record.stop_recording():
             result, backward = function(*tensors)
 
-        def dense(upstream: Any) -> Any:  # that of a row that was gathered is not, and that of a `tf.py_function` may
-            return backward(tf.ensure_shape(tf.convert_to_tensor(upstream), result.shape))  # have no shape
+        def dense(upstream: Any) -> Any:
+            # Where rows were gathered it is a list of rows, and from a `tf.py_function` it comes without a shape
+            return backward(tf.ensure_shape(tf.convert_to_tensor(upstream), result.shape))
 
         record.record_operation("TfperfFunction", [result], tensors, dense)
         return result
