@@ -283,7 +283,9 @@ def test_an_activation_of_another_kind_is_keras_s():
         assert not CompiledActivation.suits(layer, (3, 5))
         expected = layer(inputs, training=True)
         with_class(layer, CompiledActivation)
-        np.testing.assert_array_equal(tf.cast(layer(inputs, training=True), tf.float64), tf.cast(expected, tf.float64))
+        with tf.GradientTape():  # without one all are Keras's
+            found = layer(inputs, training=True)
+        np.testing.assert_array_equal(tf.cast(found, tf.float64), tf.cast(expected, tf.float64))
 
 
 NATIVE = [
@@ -686,7 +688,8 @@ def test_dropout_of_another_kind_is_keras_s(options):
     found = []
     for kind in (keras.layers.Dropout, CompiledDropout):
         layer = kind(**{"rate": 0.5, "seed": 7} | options)
-        found.append(tf.cast(layer(tf.ones([5, 3, 4]), training=True), tf.float32))
+        with tf.GradientTape():  # without one all are Keras's
+            found.append(tf.cast(layer(tf.ones([5, 3, 4]), training=True), tf.float32))
     np.testing.assert_array_equal(*found)
     assert not CompiledDropout.suits(layer, (5, 3, 4))
 
