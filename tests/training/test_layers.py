@@ -628,6 +628,21 @@ def test_the_batch_need_not_be_known_when_it_is_traced():
         np.testing.assert_allclose(found, tape.gradient(expected, kernel), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("batch", [2, 4, 8, 12, 16])
+def test_the_gradient_of_a_kernel_in_bfloat16_is_right_for_batches_and_widths_of_powers_of_two(batch):
+    """oneDNN's convolutions by AMX are wrong where the two have a product of 64, 96, and so on: by all there is."""
+    kernel, inputs = random_inputs([3, 3, 8, 16], "mixed_bfloat16"), random_inputs([batch, 32, 32, 8], "mixed_bfloat16")
+    gradients = []
+    for function, cast in ((convolve, tf.bfloat16), (tf.nn.conv2d, tf.float32)):
+        of, by = tf.cast(inputs, cast), tf.cast(kernel, cast)
+        with tf.GradientTape() as tape:
+            tape.watch(by)
+            outputs = function(of, by, strides=(1, 1), padding="same" if function is convolve else "SAME")
+        gradients.append(np.asarray(tf.cast(tape.gradient(outputs, by, outputs), tf.float32)))
+    found, exact = gradients
+    assert np.abs(found - exact).max() < 0.02 * np.abs(exact).max()
+
+
 def test_the_gradient_of_a_bias_in_bfloat16_is_summed_in_float32():
     """TensorFlow's BiasAddGrad adds in bfloat16: of 5,000 numbers it loses a hundredth, here ten times as much."""
     inputs, kernel, bias = (tf.zeros(shape, tf.bfloat16) for shape in ([5, 32, 32, 1], [1, 1, 1, 1], [1]))

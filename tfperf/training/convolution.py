@@ -1,10 +1,12 @@
 """Convolutions whose backward pass does not wait for the slow half of oneDNN's."""
 
+import functools
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfperf.measure import Environment
 from tfperf.training import xla_function
 from tfperf.training.activation import activate
 from tfperf.training.depthwise import convolve_each
@@ -22,8 +24,9 @@ def convolve(
 
     A kernel's gradient sums products of inputs and upstream gradients over batch and places. That is a convolution
     too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16
-    are faster on CPUs without matrix units than its gradients of kernels. Where the kernel is of one place, 1 x 1, the
-    sum is a product of two matrices, and so is the gradient of the inputs where the strides are 1.
+    are faster on CPUs without matrix units than its gradients of kernels; with AMX they are slower, and of some shapes
+    wrong, so that there the gradient is oneDNN's. Where the kernel is of one place, 1 x 1, the sum is a product of two
+    matrices, and so is the gradient of the inputs where the strides are 1.
 
     Args:
         inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
@@ -45,12 +48,30 @@ def convolve(
 
         def backward(upstream: Any) -> list[Any]:
             back = _input_gradient(inputs, kernel, upstream, strides, form)
-            gradient = _kernel_gradient(inputs, upstream, kernel.shape, strides, padding)
+            if _is_for_amx(inputs, kernel):
+                sizes = {"filter_sizes": tf.shape(kernel)}
+                gradient = tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form)
+            else:
+                gradient = _kernel_gradient(inputs, upstream, kernel.shape, strides, padding)
             return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]  # BiasAddGrad sums in bfloat16
 
         return outputs, backward
 
     return with_gradient(convolved)(inputs, kernel, *([] if bias is None else [bias]))
+
+
+def _is_for_amx(inputs: Any, kernel: Any) -> bool:
+    """Whether oneDNN would convolve by AMX, whose sums are wrong for 2 to 14 channels by kernels of some widths.
+
+    Seen in oneDNN 3.7.3, bfloat16, strides of 1: the channels even, and their product with the kernel's width a
+    multiple of 32 that is larger than 32. The channels are here the images of a batch, the width that of an image.
+    """
+    return inputs.dtype == tf.bfloat16 and tuple(kernel.shape[:2]) != (1, 1) and _has_amx()
+
+
+@functools.cache
+def _has_amx() -> bool:
+    return "amx_bf16" in Environment.here().instructions_for("bfloat16")
 
 
 def _input_gradient(inputs: Any, kernel: Any, upstream: Any, strides: tuple[int, int], form: dict[str, Any]) -> Any:
