@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from tfperf.engines.plan import Plan
-from tfperf.engines.processor import saturates_int8
 from tfperf.engines.runner import Runner
 from tfperf.errors import EngineError, shortened
 from tfperf.exports.signature import Signature
+from tfperf.native.processor import saturates_int8
 
 if TYPE_CHECKING:
     from tfperf.exports.servable import Servable

@@ -16,6 +16,7 @@ from pydantic import Field
 from tfperf.measure.clock import loaded_tensorflow
 from tfperf.measure.value import Count, Name, Text, Value
 from tfperf.measure.words import escape_unprintable
+from tfperf.native.processor import CPU_DESCRIPTION, described, flags_of_cpu
 from tfperf.processes import run
 from tfperf.system import usable_cores
 
@@ -91,14 +92,14 @@ class Environment(Value):
     def here(cls) -> "Environment":
         """This machine and this process, now."""
         return cls(
-            cpu=_cpu_name(),
-            cpu_features=_cpu_features(),
+            cpu=_cpu_name(CPU_DESCRIPTION),
+            cpu_features=_cpu_features(CPU_DESCRIPTION),
             logical_cores=psutil.cpu_count() or 1,
             usable_cores=usable_cores(),
             memory_bytes=int(psutil.virtual_memory().total),
             accelerators=accelerator_names(),
             frequency_governor=_read(_CPU_FOLDER / "cpu0/cpufreq/scaling_governor"),
-            hypervisor="hypervisor" in _cpu_line("flags").split(),
+            hypervisor="hypervisor" in flags_of_cpu(),
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
             python=platform.python_version(),
             packages=_package_versions(),
@@ -195,40 +196,34 @@ def _read(path: Path) -> str | None:
         return None
 
 
-def _cpu_line(field: str) -> str:
-    """What the kernel says of the first CPU under this heading; empty where it says nothing."""
-    lines = (_read(Path("/proc/cpuinfo")) or "").splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(field)), "")
+def _cpu_name(description: Path) -> str:
+    return described("model name", description) or platform.processor() or platform.machine()
 
 
-def _cpu_name() -> str:
-    return _cpu_line("model name") or platform.processor() or platform.machine()
-
-
-def machine_name() -> str:
+def machine_name(description: Path = CPU_DESCRIPTION) -> str:
     """A short name of this machine, fit for a folder: its processor and its cores, as `epyc-zen3-2`."""
-    model = re.sub(r"\((?:R|TM)\)|\b(?:AMD|Intel|CPU|Processor|with|\d+-Core)\b|@.*", " ", _cpu_name())
-    generation = _microarchitecture() or ("" if re.search(r"\d", model) else _vectors())
+    model = re.sub(r"\((?:R|TM)\)|\b(?:AMD|Intel|CPU|Processor|with|\d+-Core)\b|@.*", " ", _cpu_name(description))
+    generation = _microarchitecture(description) or ("" if re.search(r"\d", model) else _vectors(description))
     words = re.findall(r"[a-z0-9]+", f"{model} {generation} {usable_cores()}".lower())
     return "-".join(words)
 
 
-def _vectors() -> str:
+def _vectors(description: Path) -> str:
     """The widest arithmetic of a processor whose name hides its generation, as names in clouds do; empty: narrow."""
     widest = {"amx_tile": "amx", "avx512f": "avx512", "avx2": "avx2"}
-    return next((name for feature, name in widest.items() if feature in _cpu_features()), "")
+    return next((name for feature, name in widest.items() if feature in _cpu_features(description)), "")
 
 
-def _microarchitecture() -> str:
+def _microarchitecture(description: Path) -> str:
     """That of an AMD processor; empty for others."""
-    if _cpu_line("vendor_id") != "AuthenticAMD":
+    if described("vendor_id", description) != "AuthenticAMD":
         return ""
-    family, model = int(_cpu_line("cpu family") or 0), int(re.sub(r"\D", "", _cpu_line("model\t")) or 0)
+    family, model = (int(described(heading, description) or 0) for heading in ("cpu family", "model"))
     return next((name for number, models, name in ZEN if family == number and model in models), "")
 
 
-def _cpu_features() -> tuple[str, ...]:
-    has = {*_cpu_line("flags").split(), *_cpu_line("Features").split()}
+def _cpu_features(description: Path) -> tuple[str, ...]:
+    has = flags_of_cpu(description)
     return tuple(feature for feature in CPU_FEATURES if feature in has)
 
 

@@ -1,1 +1,1 @@
-"""C and C++ that tfperf comes with, compiled on the machine that runs it: by which compiler, for which processor."""
+"""This machine's processor, and the C and C++ that tfperf comes with: by which compiler, for which processor."""

@@ -1,9 +1,8 @@
-"""What this machine's processor can, as Linux tells it."""
+"""What this machine's processor is and can, as Linux tells it: the one reader of its description."""
 
-import re
 from pathlib import Path
 
-__all__ = ["CPU_DESCRIPTION", "flags_of_cpu", "level_of_cpu"]
+__all__ = ["CPU_DESCRIPTION", "described", "flags_of_cpu", "level_of_cpu", "saturates_int8"]
 
 CPU_DESCRIPTION = Path("/proc/cpuinfo")
 
@@ -16,12 +15,23 @@ LEVELS = (
 """Compilers' names of the levels of x86-64, best first -> what Linux calls that which each has more than the next."""
 
 
+SUMMING_IN_32_BITS = {"avx_vnni", "avx512_vnni"}
+"""Instructions of x86-64 that multiply 8-bit integers and add up four products at a time, in 32 bits."""
+
+
+def described(heading: str, description: Path = CPU_DESCRIPTION) -> str:
+    """What Linux says of the first processor under a heading, as "model name"; empty where it says nothing."""
+    try:
+        lines = description.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    said = (line.partition(":") for line in lines)
+    return next((what.strip() for name, _, what in said if name.strip() == heading), "")
+
+
 def flags_of_cpu(description: Path = CPU_DESCRIPTION) -> frozenset[str]:
-    """Linux's names of what an x86 processor has; none elsewhere."""
-    found = re.search(
-        r"^flags\s*:(.*)$", description.read_text(encoding="utf-8") if description.is_file() else "", re.MULTILINE
-    )
-    return frozenset(found[1].split()) if found else frozenset()
+    """Linux's names of the instructions that the processor has beyond those of all of its kind, "avx2" or "sve"."""
+    return frozenset(described("flags", description).split() or described("Features", description).split())
 
 
 def level_of_cpu(description: Path = CPU_DESCRIPTION) -> str | None:
@@ -33,3 +43,14 @@ def level_of_cpu(description: Path = CPU_DESCRIPTION) -> str | None:
         (name, set[str]().union(*(needs for _, needs in LEVELS[place:]))) for place, (name, _) in enumerate(LEVELS)
     ]
     return next(name for name, needs in levels if needs <= flags)
+
+
+def saturates_int8(description: Path = CPU_DESCRIPTION) -> bool:
+    """Whether sums of two products of 8-bit integers are cut off at 16 bits, as by VPMADDUBSW: x86-64 before VNNI.
+
+    Kernels that use it anyway answer wrongly where weights and activations are large together. With weights of 7 bits
+    no such sum is cut off: 2 * 255 * 64 < 2**15. Source: "Saturation (overflow) Issue Workaround", OpenVINO's
+    documentation, and `reduce_range` of ONNX Runtime's quantization.
+    """
+    flags = flags_of_cpu(description)
+    return "lm" in flags and not flags & SUMMING_IN_32_BITS

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from tfperf.native.processor import flags_of_cpu
 from tfperf.parallel.horovod_build.requirements import Compiler, InstalledTensorFlow, Mpi, Nccl
 
 __all__ = ["VERSION", "BuildPlan"]
@@ -135,9 +136,5 @@ class BuildPlan:
 
 
 def _processor() -> tuple[str, ...]:
-    try:
-        words = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return ()
-    flags = set((re.findall(r"^flags\s*:(.*)$", words, flags=re.MULTILINE) or [""])[0].split())
+    flags = flags_of_cpu()
     return tuple(flag for flag in _X86_FLAGS if flag in flags)

@@ -5,14 +5,10 @@
 
 #include "xla_function.h"
 
+namespace tfperf {
 namespace {
 
 namespace ffi = xla::ffi;
-using tfperf::bfloat16;
-using tfperf::in_parallel;
-using tfperf::narrow;
-using tfperf::numbers_of;
-using tfperf::widened;
 
 constexpr int64_t kWorthAThread = 1 << 15;  // numbers
 
@@ -134,7 +130,6 @@ template <typename T, typename Function>
 bool register_both(const std::string& name) {
   XLA_FFI_DEFINE_HANDLER(there, (forward<T, Function>), forward_form());
   XLA_FFI_DEFINE_HANDLER(back, (backward<T, Function>), backward_form());
-  using tfperf::register_function;
   return register_function(("tfperf_" + name).c_str(), there) &&
          register_function(("tfperf_gradient_of_" + name).c_str(), back);
 }
@@ -151,3 +146,5 @@ extern "C" __attribute__((visibility("default"))) bool tfperf_register() {
   return register_all<Gelu>("gelu") && register_all<HardSilu>("hard_silu") && register_all<Relu>("relu") &&
          register_all<Relu6>("relu6") && register_all<Silu>("silu");
 }
+
+}  // namespace tfperf

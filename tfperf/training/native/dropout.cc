@@ -4,14 +4,10 @@
 
 #include "xla_function.h"
 
+namespace tfperf {
 namespace {
 
 namespace ffi = xla::ffi;
-using tfperf::bfloat16;
-using tfperf::in_parallel;
-using tfperf::narrow;
-using tfperf::numbers_of;
-using tfperf::widened;
 
 constexpr int64_t kWorthAThread = 1 << 14;  // numbers
 constexpr int kDraws = 16;                  // draws at a time, each of four numbers
@@ -97,6 +93,7 @@ XLA_FFI_DEFINE_HANDLER(kBF16, forward<bfloat16>, form());
 
 // Has XLA find all functions of this file; whether it now does.
 extern "C" __attribute__((visibility("default"))) bool tfperf_register() {
-  using tfperf::register_function;
   return register_function("tfperf_dropout_f32", kF32) && register_function("tfperf_dropout_bf16", kBF16);
 }
+
+}  // namespace tfperf

@@ -5,19 +5,10 @@
 
 #include "xla_function.h"
 
+namespace tfperf {
 namespace {
 
 namespace ffi = xla::ffi;
-using tfperf::bfloat16;
-using tfperf::in_parallel;
-using tfperf::in_registers;
-using tfperf::kLanes;
-using tfperf::load;
-using tfperf::narrow;
-using tfperf::numbers_of;
-using tfperf::store;
-using tfperf::Vector;
-using tfperf::widened;
 
 constexpr int64_t kWorthAThread = 1 << 14;  // numbers of the output
 
@@ -146,7 +137,8 @@ XLA_FFI_DEFINE_HANDLER(kBF16, backward<bfloat16>, form());
 
 // Has XLA find all functions of this file; whether it now does.
 extern "C" __attribute__((visibility("default"))) bool tfperf_register() {
-  using tfperf::register_function;
   return register_function("tfperf_few_channels_gradients_f32", kF32) &&
          register_function("tfperf_few_channels_gradients_bf16", kBF16);
 }
+
+}  // namespace tfperf

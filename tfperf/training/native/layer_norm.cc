@@ -5,16 +5,12 @@
 
 #include "xla_function.h"
 
+namespace tfperf {
 namespace {
 
 namespace ffi = xla::ffi;
-using tfperf::bfloat16;
-using tfperf::in_parallel;
-using tfperf::narrow;
-using tfperf::numbers_of;
-using tfperf::widened;
 
-using Vector = ffi::Buffer<ffi::F32>;
+using Weights = ffi::Buffer<ffi::F32>;
 
 constexpr int64_t kWorthAThread = 1 << 14;  // numbers
 constexpr int64_t kBlock = 32;              // rows whose gradients of weights are added up before they join all others
@@ -105,7 +101,7 @@ void differentiate(ffi::ThreadPool& pool, int64_t rows, int64_t width, float eps
 }
 
 template <typename T>
-ffi::Error forward(ffi::ThreadPool pool, ffi::AnyBuffer x, Vector gamma, Vector beta, ffi::Result<ffi::AnyBuffer> y,
+ffi::Error forward(ffi::ThreadPool pool, ffi::AnyBuffer x, Weights gamma, Weights beta, ffi::Result<ffi::AnyBuffer> y,
                    float epsilon) {
   const int64_t width = gamma.element_count(), rows = x.element_count() / std::max<int64_t>(1, width);
   normalize(pool, rows, width, epsilon, numbers_of<T>(x), gamma.typed_data(), beta.typed_data(), numbers_of<T>(y));
@@ -113,8 +109,8 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::AnyBuffer x, Vector gamma, Vector 
 }
 
 template <typename T>
-ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, Vector gamma,
-                    ffi::Result<ffi::AnyBuffer> dx, ffi::Result<Vector> dgamma, ffi::Result<Vector> dbeta,
+ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, Weights gamma,
+                    ffi::Result<ffi::AnyBuffer> dx, ffi::Result<Weights> dgamma, ffi::Result<Weights> dbeta,
                     float epsilon) {
   const int64_t width = gamma.element_count(), rows = x.element_count() / std::max<int64_t>(1, width);
   differentiate(pool, rows, width, epsilon, numbers_of<T>(dy), numbers_of<T>(x), gamma.typed_data(),
@@ -123,13 +119,13 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, V
 }
 
 auto forward_form() {
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<Vector>().Arg<Vector>()
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<Weights>().Arg<Weights>()
       .Ret<ffi::AnyBuffer>().Attr<float>("epsilon");
 }
 
 auto backward_form() {
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Arg<Vector>()
-      .Ret<ffi::AnyBuffer>().Ret<Vector>().Ret<Vector>().Attr<float>("epsilon");
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Arg<Weights>()
+      .Ret<ffi::AnyBuffer>().Ret<Weights>().Ret<Weights>().Attr<float>("epsilon");
 }
 
 XLA_FFI_DEFINE_HANDLER(kForwardF32, forward<float>, forward_form());
@@ -141,9 +137,10 @@ XLA_FFI_DEFINE_HANDLER(kBackwardBF16, backward<bfloat16>, backward_form());
 
 // Has XLA find all functions of this file; whether it now does.
 extern "C" __attribute__((visibility("default"))) bool tfperf_register() {
-  using tfperf::register_function;
   return register_function("tfperf_layer_norm_f32", kForwardF32) &&
          register_function("tfperf_layer_norm_bf16", kForwardBF16) &&
          register_function("tfperf_layer_norm_gradient_f32", kBackwardF32) &&
          register_function("tfperf_layer_norm_gradient_bf16", kBackwardBF16);
 }
+
+}  // namespace tfperf
