@@ -51,6 +51,7 @@ OURS = (
     Peer("tfperf, mixed_bfloat16", "keras_training", "tfperf", "bfloat16"),
     Peer("tfperf, XLA", "keras_training", "tfperf, XLA"),
     Peer("tfperf, loop by XLA", "keras_training", "tfperf, loop by XLA"),
+    Peer("tfperf, loop by XLA, mixed_bfloat16", "keras_training", "tfperf, loop by XLA", "bfloat16"),
 )
 WITHOUT_CONVOLUTIONS = ("mlp", "transformer")
 """Convolutions take XLA's loops a multiple: the loop by XLA is for these alone, XLA itself for all that are small."""
@@ -90,7 +91,7 @@ class Task(NamedTuple):
         """The ways of tfperf that are tried."""
         small = self.net in NAMES and self.net != "resnet18"
         wanted = {"tfperf, XLA": small, "tfperf, loop by XLA": self.net in WITHOUT_CONVOLUTIONS}
-        return tuple(peer for peer in OURS if wanted.get(peer.name, True))
+        return tuple(peer for peer in OURS if wanted.get(peer.way, True))
 
     def __str__(self) -> str:
         return f"{self.net}, batch {self.batch_size}"

@@ -1,14 +1,17 @@
-"""A dense layer on inputs of three axes or more, as one product of matrices."""
+"""Dense layers: on inputs of three axes or more as one product of matrices, and by AMX within XLA."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfperf.training.activation import activate
-from tfperf.training.saved_form import saved_as
+from tfperf.training.matmul import can_multiply, multiply
+from tfperf.training.saved_form import saved_as, with_class
 
-__all__ = ["FlattenedDense"]
+__all__ = ["FlattenedDense", "multiplying_by_amx"]
 
 OF_NUMBERS = (
     keras.activations.relu,
@@ -35,8 +38,7 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
 
     def suits(self, shape: tuple[int | None, ...]) -> bool:
         """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., features)."""
-        changed = getattr(self, "quantization_mode", None) or getattr(self, "lora_enabled", False)
-        return not changed and len(shape) > 2 and None not in shape[1:]
+        return _multiplies_plainly(self) and len(shape) > 2 and None not in shape[1:]
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Multiply by the kernel.
@@ -57,3 +59,36 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
             rows = activate(self, self.activation, rows)
         outputs = tf.reshape(rows, [-1, *inputs.shape[1:-1], self.units])
         return outputs if in_rows or self.activation is None else self.activation(outputs)
+
+
+@saved_as(keras.layers.Dense)
+class _DenseByAmx(keras.layers.Dense):  # type: ignore[misc]
+    """Keras's `Dense` within what XLA compiles, in bfloat16, with the products of `multiply`."""
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Multiply by the kernel: (batch, ..., features) -> (batch, ..., units)."""
+        kernel = tf.convert_to_tensor(self.kernel)
+        half = tf.is_tensor(inputs) and inputs.dtype == kernel.dtype == tf.bfloat16
+        if not half or not inputs.shape.is_fully_defined():
+            return super().call(inputs, training=training)
+        rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
+        outputs = tf.reshape(multiply(rows, kernel), [*inputs.shape[:-1], self.units])
+        outputs = outputs if self.bias is None else keras.ops.add(outputs, self.bias)
+        return outputs if self.activation is None else self.activation(outputs)
+
+
+@contextlib.contextmanager
+def multiplying_by_amx(model: keras.Model) -> Iterator[None]:
+    """Have dense layers of a model multiply in bfloat16 by AMX, where there is one, while XLA's program is traced."""
+    with contextlib.ExitStack() as afterwards:
+        for layer in model._flatten_layers() if can_multiply() else ():
+            kind = type(layer)
+            if kind in (keras.layers.Dense, FlattenedDense) and _multiplies_plainly(layer):
+                with_class(layer, _DenseByAmx)
+                afterwards.callback(with_class, layer, kind)
+        yield
+
+
+def _multiplies_plainly(layer: Any) -> bool:
+    """Whether a layer is neither quantized nor has LoRA."""
+    return not (getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False))

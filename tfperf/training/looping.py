@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfperf.training.dense import multiplying_by_amx
 from tfperf.training.optimizers import innermost
 from tfperf.training.plan import SECONDS_PER_CALL
 
@@ -51,7 +52,7 @@ def fit(
         jit_compile: have XLA compile the whole loop. Without it, XLA compiles each step by itself, where the model was
             compiled so. The loop has no cost of a step any more, which small nets of `Dense` gain from; convolutions
             are slow in it on a CPU. A last batch that is smaller is compiled by itself. Every operation must be one
-            that XLA has.
+            that XLA has. In bfloat16 `Dense` layers multiply by AMX, on processors that have it.
 
     Returns:
         What Keras's `fit` returns: `history` has a list for each metric, a number for each epoch.
@@ -148,7 +149,8 @@ def _loop_of(model: keras.Model, jit_compile: bool) -> Any:
         def loop(data: Any, order: Any, begin: Any, end: Any, size: Any) -> Any:
             def body(place: Any) -> list[Any]:
                 batch = tf.slice(order, [place], [size]) if jit_compile else order[place : place + size]
-                step(keras.tree.map_structure(lambda one: tf.gather(one, batch), data))
+                with multiplying_by_amx(model) if jit_compile else contextlib.nullcontext():
+                    step(keras.tree.map_structure(lambda one: tf.gather(one, batch), data))
                 return [place + tf.cast(size, place.dtype)]
 
             tf.while_loop(lambda place: place < end, body, [begin], parallel_iterations=1)

@@ -21,6 +21,9 @@ SOURCES = Path(__file__).parent / "native"
 OPTIONS = ("-std=c++17", "-w", "-O3", "-fopenmp-simd", "-fPIC", "-shared", "-fvisibility=hidden")
 """Loops that say so are written for vectors; nothing else is computed otherwise than C++ has it."""
 
+MORE_OPTIONS = {"matmul": ("-mamx-tile", "-mamx-bf16", "-mavx512bf16")}
+"""For sources that are loaded on processors that have these alone."""
+
 TYPES = {"float32": "f32", "bfloat16": "bf16"}
 """TensorFlow's names of the types that functions compute in -> MLIR's."""
 
@@ -62,7 +65,8 @@ def is_there(source: str) -> bool:
 def _load(source: str) -> None:
     home = tensorflow_folder()
     level = level_of_cpu()
-    options = [*OPTIONS, *([f"-march={level}"] if level else []), f"-I{home / 'include'}"]
+    of_level = [f"-march={level}"] if level else []
+    options = [*OPTIONS, *of_level, *MORE_OPTIONS.get(source, ()), f"-I{home / 'include'}"]
     file = compile_once(SOURCES / f"{source}.cc", f"{source}.so", options)
     library = ctypes.CDLL(str(file))  # what it needs of TensorFlow is loaded already
     library.tfperf_register.restype = ctypes.c_bool
@@ -70,20 +74,24 @@ def _load(source: str) -> None:
         raise EngineError(f"expected XLA to take the functions of {file}")
 
 
-def call(name: str, operands: Sequence[Any], results: Sequence[int], **settings: int | float) -> list[Any]:
+def call(
+    name: str, operands: Sequence[Any], results: Sequence[int | tf.TensorSpec], **settings: int | float
+) -> list[Any]:
     """Call a function by the name that it is registered by, within what is `compiled`.
 
     Args:
         operands: tensors of one axis or more, whose sizes are known but for the first of each.
-        results: for each result the number of the operand whose shape and type it has.
+        results: for each result the number of the operand whose shape and type it has, or its shape, all of whose sizes
+            are known, and its type.
         settings: numbers that the function asks for by name, `int32_t` or `float`.
     """
+    forms = [operands[one] if isinstance(one, int) else one for one in results]
     found: list[Any] = xla.call_module(
         list(operands),
         version=MODULE_VERSION,
         module=_module(name, operands, results, settings).encode(),
-        Tout=[operands[one].dtype for one in results],
-        Sout=[operands[one].shape for one in results],
+        Tout=[form.dtype for form in forms],
+        Sout=[form.shape for form in forms],
         platforms=["CPU"],
     )
     return found
@@ -95,7 +103,12 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return found
 
 
-def _module(name: str, operands: Sequence[Any], results: Sequence[int], settings: Mapping[str, int | float]) -> str:
+def _module(
+    name: str,
+    operands: Sequence[Any],
+    results: Sequence[int | tf.TensorSpec],
+    settings: Mapping[str, int | float],
+) -> str:
     """The call as a program of StableHLO.
 
     Sizes that are open are known when XLA compiles it. Which size a result has, it is told by operands beside the
@@ -103,13 +116,14 @@ def _module(name: str, operands: Sequence[Any], results: Sequence[int], settings
     """
     kinds = [_kind(one) for one in operands]
     given = ", ".join(f"%operand{number}: {kind}" for number, kind in enumerate(kinds))
-    returned = ", ".join(kinds[one] for one in results)
+    forms = [operands[one] if isinstance(one, int) else one for one in results]
+    returned = ", ".join(map(_kind, forms))
     lines, shapes = [], []
     for number, one in enumerate(results):
         sizes = []
-        for axis, size in enumerate(operands[one].shape):
+        for axis, size in enumerate(forms[number].shape):
             sizes.append(f"%size{number}_{axis}")
-            if size is None:
+            if size is None:  # of an operand
                 open_size = f"stablehlo.get_dimension_size %operand{one}, dim = {axis} : ({kinds[one]}) -> tensor<i32>"
                 lines.append(f"%open{number}_{axis} = {open_size}")
                 lines.append(f"{sizes[-1]} = stablehlo.reshape %open{number}_{axis} : (tensor<i32>) -> tensor<1xi32>")

@@ -1,0 +1,46 @@
+"""Products of matrices in bfloat16 by AMX, within what XLA compiles: XLA's own convert them to float32."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfperf.native.processor import flags_of_cpu
+from tfperf.training import xla_function
+from tfperf.training.gradients import differentiable
+
+__all__ = ["can_multiply", "multiply"]
+
+SOURCE = "matmul"
+
+
+def can_multiply() -> bool:
+    """Whether `multiply` is there: the processor has AMX, and there is a C++ compiler."""
+    return "amx_bf16" in flags_of_cpu() and xla_function.is_there(SOURCE)
+
+
+def multiply(first: Any, second: Any) -> Any:
+    """Multiply two matrices, within what XLA compiles; so are their gradients.
+
+    Args:
+        first: (rows, inner), bfloat16; the sizes are known.
+        second: (inner, columns), bfloat16.
+
+    Returns:
+        (rows, columns), bfloat16, rounded once, from sums in float32.
+    """
+    return _multiplied(first, second)
+
+
+def _product(first: Any, second: Any, *, turned_first: bool = False, turned_second: bool = False) -> Any:
+    """The product, of a matrix that lies turned in memory too: (inner, rows), (columns, inner)."""
+    rows, columns = first.shape[1 if turned_first else 0], second.shape[0 if turned_second else 1]
+    form = tf.TensorSpec([rows, columns], tf.bfloat16)
+    settings = {"turned_first": int(turned_first), "turned_second": int(turned_second)}
+    return xla_function.call("tfperf_matmul_bf16", [first, second], [form], **settings)[0]
+
+
+def _gradients(upstream: Any, first: Any, second: Any) -> list[Any]:
+    return [_product(upstream, second, turned_second=True), _product(first, upstream, turned_first=True)]
+
+
+_multiplied = differentiable(_product, _gradients, tf.matmul)
