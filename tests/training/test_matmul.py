@@ -1,17 +1,26 @@
-"""Products by AMX are those of float32, rounded once."""
+"""Products by AMX are those of float32, rounded to bfloat16."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tfperf.training import fit, fuse, use_mixed_precision
+from tfperf.native.processor import has_amx
+from tfperf.training import dense, fit, fuse, use_mixed_precision
 from tfperf.training.dense import multiplying_by_amx
 from tfperf.training.matmul import can_multiply, multiply
+from tfperf.training.xla_function import can_be_compiled
 
-by_amx = pytest.mark.skipif(not can_multiply(), reason="needs a processor with AMX in bfloat16, and a C++ compiler")
+HAS_AMX = has_amx() and can_be_compiled()
+by_amx = pytest.mark.skipif(not HAS_AMX, reason="needs a processor with AMX in bfloat16, and a C++ compiler")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled():
+    assert can_multiply() == HAS_AMX
+
 
 SIZES = st.integers(1, 20) | st.sampled_from([16, 31, 32, 33, 64, 96, 130, 300])
 
@@ -20,14 +29,21 @@ def random_matrix(*shape):
     return tf.cast(np.random.default_rng(sum(shape)).normal(size=shape), tf.bfloat16)
 
 
-def assert_rounded_once(found, exact):
+def assert_product(found, first, second):
+    """To the nearest number of bfloat16, but for the order of the sum."""
+    exact, size = first @ second, np.abs(first) @ np.abs(second)
     assert found.dtype == tf.bfloat16
-    assert np.abs(np.asarray(found, "float32") - exact).max(initial=0) <= 2**-7 * np.abs(exact).max(initial=0)
+    assert found.shape == exact.shape
+    assert (np.abs(np.asarray(found, "float64") - exact) <= 2**-8 * np.abs(exact) + 1e-5 * size).all()
 
 
 @by_amx
 @settings(max_examples=40, deadline=None)
 @given(rows=SIZES, inner=SIZES, columns=SIZES)
+@example(rows=300, inner=300, columns=300)  # two threads write tiles
+@example(rows=64, inner=96, columns=130)  # the first matrix is read where it is
+@example(rows=32, inner=32, columns=1)
+@example(rows=0, inner=5, columns=7)
 def test_a_product_and_its_gradients_of_any_sizes_are_those_of_float32(rows, inner, columns):
     first, second, upstream = random_matrix(rows, inner), random_matrix(inner, columns), random_matrix(rows, columns)
 
@@ -38,11 +54,11 @@ def test_a_product_and_its_gradients_of_any_sizes_are_those_of_float32(rows, inn
             product = multiply(first, second)
         return [product, *tape.gradient(product, [first, second], upstream)]
 
-    exact = [np.asarray(one, "float32") for one in (first, second, upstream)]
-    expected = [exact[0] @ exact[1], exact[2] @ exact[1].T, exact[0].T @ exact[2]]
-    for one, right in zip(everything(first, second, upstream), expected, strict=True):
-        assert one.shape == right.shape
-        assert_rounded_once(one, right)
+    product, of_first, of_second = everything(first, second, upstream)
+    a, b, up = (np.asarray(one, "float64") for one in (first, second, upstream))
+    assert_product(product, a, b)
+    assert_product(of_first, up, b.T)
+    assert_product(of_second, a.T, up)
 
 
 @by_amx
@@ -111,11 +127,12 @@ def test_a_loop_by_xla_trains_dense_layers_in_bfloat16_as_one_without(shape):
 @by_amx
 def test_dense_layers_in_bfloat16_multiply_by_amx_within_a_loop_by_xla_and_no_others():
     """What is quantized, has LoRA or is in float32 does not."""
-    half, low_rank, whole = (
-        keras.layers.Dense(8, dtype=policy) for policy in ("mixed_bfloat16", "mixed_bfloat16", "float32")
+    half, low_rank, whole, quantized = (
+        keras.layers.Dense(8, dtype="float32" if number == 2 else "mixed_bfloat16") for number in range(4)
     )
-    model = keras.Sequential([keras.Input((16,)), half, low_rank, whole])
+    model = keras.Sequential([keras.Input((16,)), half, low_rank, whole, quantized])
     low_rank.enable_lora(2)
+    quantized.quantize("int8")
 
     @tf.function(autograph=False)
     def traced(inputs):
@@ -144,3 +161,16 @@ def test_a_layer_has_its_class_back_where_tracing_fails():
     with pytest.raises(RuntimeError, match="stopped"):
         fail()
     assert type(layer) is keras.layers.Dense
+
+
+@by_amx
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
+def test_a_loop_by_xla_multiplies_by_amx_in_bfloat16_alone(monkeypatch, policy):
+    products = []
+    monkeypatch.setattr(dense, "multiply", lambda *matrices: products.append(matrices) or multiply(*matrices))
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, dtype=policy), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    for jit_compile in (False, True):
+        assert not products
+        fit(model, np.ones((8, 6)), np.ones((8, 1)), batch_size=4, verbose=0, jit_compile=jit_compile)
+    assert bool(products) == (policy != "float32")

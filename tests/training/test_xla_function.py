@@ -67,3 +67,15 @@ def test_a_function_with_operands_of_the_wrong_kind_is_an_error():
 
     with pytest.raises(tf.errors.OpError, match="expected 3 but got 2"):
         calling(tf.ones([2, 3]), tf.ones([3]))
+
+
+def test_a_result_has_the_form_of_an_operand_or_one_that_is_given():
+    assert xla_function.is_there("activation")
+
+    @tf.function(jit_compile=True, autograph=False)
+    def calling(given):
+        form = tf.TensorSpec([2, 3], tf.float32)
+        return [xla_function.call("tfperf_relu_f32", [given], [result])[0] for result in (0, form)]
+
+    for found in calling(tf.constant([[1.0, -1, 2], [-2, 3, -3]])):
+        np.testing.assert_array_equal(found, [[1, 0, 2], [0, 3, 0]])

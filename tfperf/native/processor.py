@@ -1,8 +1,9 @@
 """What this machine's processor is and can, as Linux tells it: the one reader of its description."""
 
+import functools
 from pathlib import Path
 
-__all__ = ["CPU_DESCRIPTION", "described", "flags_of_cpu", "level_of_cpu", "saturates_int8"]
+__all__ = ["CPU_DESCRIPTION", "described", "flags_of_cpu", "has_amx", "level_of_cpu", "saturates_int8"]
 
 CPU_DESCRIPTION = Path("/proc/cpuinfo")
 
@@ -30,8 +31,14 @@ def described(heading: str, description: Path = CPU_DESCRIPTION) -> str:
 
 
 def flags_of_cpu(description: Path = CPU_DESCRIPTION) -> frozenset[str]:
-    """Linux's names of the instructions that the processor has beyond those of all of its kind, "avx2" or "sve"."""
+    """Linux's names of what the processor has: "avx2", "sve"."""
     return frozenset(described("flags", description).split() or described("Features", description).split())
+
+
+@functools.cache
+def has_amx() -> bool:
+    """Whether the processor multiplies matrices in bfloat16 by AMX, and rounds to bfloat16 itself."""
+    return flags_of_cpu() >= {"amx_tile", "amx_bf16", "avx512_bf16"}
 
 
 def level_of_cpu(description: Path = CPU_DESCRIPTION) -> str | None:

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfperf.native.processor import flags_of_cpu
+from tfperf.native.processor import has_amx
 from tfperf.training import xla_function
 from tfperf.training.activation import activate
 from tfperf.training.depthwise import convolve_each
@@ -65,7 +65,7 @@ def _is_for_amx(inputs: Any, kernel: Any) -> bool:
     Seen in oneDNN 3.7.3, bfloat16, strides of 1: the channels even, and their product with the kernel's width a
     multiple of 32 that is larger than 32. The channels are here the images of a batch, the width that of an image.
     """
-    return inputs.dtype == tf.bfloat16 and tuple(kernel.shape[:2]) != (1, 1) and "amx_bf16" in flags_of_cpu()
+    return inputs.dtype == tf.bfloat16 and tuple(kernel.shape[:2]) != (1, 1) and has_amx()
 
 
 def _input_gradient(inputs: Any, kernel: Any, upstream: Any, strides: tuple[int, int], form: dict[str, Any]) -> Any:

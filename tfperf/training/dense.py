@@ -74,19 +74,37 @@ class _DenseByAmx(keras.layers.Dense):  # type: ignore[misc]
         rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
         outputs = tf.reshape(multiply(rows, kernel), [*inputs.shape[:-1], self.units])
         outputs = outputs if self.bias is None else keras.ops.add(outputs, self.bias)
-        return outputs if self.activation is None else self.activation(outputs)
+        return outputs if self.activation is None else self._activated(outputs)
+
+    def _activated(self, outputs: Any) -> Any:
+        return self.activation(outputs)
+
+
+@saved_as(keras.layers.Dense)
+class _FlattenedDenseByAmx(_DenseByAmx):
+    """The same, with the activations of `FlattenedDense`."""
+
+    def _activated(self, outputs: Any) -> Any:
+        return activate(self, self.activation, outputs)
+
+
+BY_AMX = {keras.layers.Dense: _DenseByAmx, FlattenedDense: _FlattenedDenseByAmx}
 
 
 @contextlib.contextmanager
 def multiplying_by_amx(model: keras.Model) -> Iterator[None]:
-    """Have dense layers of a model multiply in bfloat16 by AMX, where there is one, while XLA's program is traced."""
+    """Have dense layers of a model in bfloat16 multiply by AMX while XLA's program is traced, where `can_multiply`."""
+    half = [layer for layer in model._flatten_layers() if _is_plain(layer) and layer.compute_dtype == "bfloat16"]
     with contextlib.ExitStack() as afterwards:
-        for layer in model._flatten_layers() if can_multiply() else ():
-            kind = type(layer)
-            if kind in (keras.layers.Dense, FlattenedDense) and _multiplies_plainly(layer):
-                with_class(layer, _DenseByAmx)
-                afterwards.callback(with_class, layer, kind)
+        for layer in half if half and can_multiply() else ():
+            afterwards.callback(with_class, layer, type(layer))
+            with_class(layer, BY_AMX[type(layer)])
         yield
+
+
+def _is_plain(layer: Any) -> bool:
+    """Whether a layer is a dense one of Keras's or `fuse`'s, and computes as such."""
+    return type(layer) in BY_AMX and _multiplies_plainly(layer)
 
 
 def _multiplies_plainly(layer: Any) -> bool:

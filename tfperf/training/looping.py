@@ -52,7 +52,8 @@ def fit(
         jit_compile: have XLA compile the whole loop. Without it, XLA compiles each step by itself, where the model was
             compiled so. The loop has no cost of a step any more, which small nets of `Dense` gain from; convolutions
             are slow in it on a CPU. A last batch that is smaller is compiled by itself. Every operation must be one
-            that XLA has. In bfloat16 `Dense` layers multiply by AMX, on processors that have it.
+            that XLA has. In bfloat16 `Dense` layers multiply by AMX, where the processor has it and there is
+            a C++ compiler.
 
     Returns:
         What Keras's `fit` returns: `history` has a list for each metric, a number for each epoch.

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfperf.native.processor import flags_of_cpu
+from tfperf.native.processor import has_amx
 from tfperf.training import xla_function
 from tfperf.training.gradients import differentiable
 
@@ -14,12 +14,12 @@ SOURCE = "matmul"
 
 
 def can_multiply() -> bool:
-    """Whether `multiply` is there: the processor has AMX, and there is a C++ compiler."""
-    return "amx_bf16" in flags_of_cpu() and xla_function.is_there(SOURCE)
+    """Whether `multiply` is there: the processor has AMX, and there is a C++ compiler and no GPU."""
+    return has_amx() and xla_function.is_there(SOURCE)
 
 
 def multiply(first: Any, second: Any) -> Any:
-    """Multiply two matrices, within what XLA compiles; so are their gradients.
+    """Multiply two matrices where `can_multiply`, within what XLA compiles; their gradients are such products too.
 
     Args:
         first: (rows, inner), bfloat16; the sizes are known.
@@ -32,7 +32,7 @@ def multiply(first: Any, second: Any) -> Any:
 
 
 def _product(first: Any, second: Any, *, turned_first: bool = False, turned_second: bool = False) -> Any:
-    """The product, of a matrix that lies turned in memory too: (inner, rows), (columns, inner)."""
+    """The product; either matrix may lie turned in memory: (inner, rows), (columns, inner)."""
     rows, columns = first.shape[1 if turned_first else 0], second.shape[0 if turned_second else 1]
     form = tf.TensorSpec([rows, columns], tf.bfloat16)
     settings = {"turned_first": int(turned_first), "turned_second": int(turned_second)}

@@ -22,7 +22,7 @@ OPTIONS = ("-std=c++17", "-w", "-O3", "-fopenmp-simd", "-fPIC", "-shared", "-fvi
 """Loops that say so are written for vectors; nothing else is computed otherwise than C++ has it."""
 
 MORE_OPTIONS = {"matmul": ("-mamx-tile", "-mamx-bf16", "-mavx512bf16")}
-"""For sources that are loaded on processors that have these alone."""
+"""For sources that are loaded only on processors that have these."""
 
 TYPES = {"float32": "f32", "bfloat16": "bf16"}
 """TensorFlow's names of the types that functions compute in -> MLIR's."""
@@ -71,7 +71,7 @@ def _load(source: str) -> None:
     library = ctypes.CDLL(str(file))  # what it needs of TensorFlow is loaded already
     library.tfperf_register.restype = ctypes.c_bool
     if not library.tfperf_register():
-        raise EngineError(f"expected XLA to take the functions of {file}")
+        raise EngineError(f"expected Linux and XLA to take the functions of {file}")
 
 
 def call(

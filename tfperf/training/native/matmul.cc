@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <new>
 
 #include "xla_function.h"
 
@@ -22,22 +23,35 @@ constexpr int64_t kWorthPackingTwice = 1 << 15;  // numbers
 
 int64_t rounded_up(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
 
-// Numbers at a place that begins a line of the cache, for as long as the thread lives: memory that is new takes longer
-// than many a product.
+// Memory for tiles that begins at a line of the cache. A thread keeps it, as new memory takes longer than many a product,
+// unless it is much.
 class Buffer {
  public:
   ~Buffer() { std::free(numbers_); }
 
   uint16_t* of_tiles(int64_t count) {
     if (count > count_) {
-      std::free(numbers_);
+      forget();
       numbers_ = static_cast<uint16_t*>(std::aligned_alloc(64, count * kTile * sizeof(uint16_t)));
+      if (numbers_ == nullptr) throw std::bad_alloc();
       count_ = count;
     }
     return numbers_;
   }
 
+  void forget_if_large() {
+    if (count_ > kMostKept) forget();
+  }
+
  private:
+  static constexpr int64_t kMostKept = 1 << 13;  // tiles, 8 MiB
+
+  void forget() {
+    std::free(numbers_);
+    numbers_ = nullptr;
+    count_ = 0;
+  }
+
   uint16_t* numbers_ = nullptr;
   int64_t count_ = 0;
 };
@@ -125,6 +139,7 @@ struct alignas(64) Configuration {
 // Computes kBlock rows and columns of the product from the tiles of their rows and columns.
 void multiply_block(const Tiles& a, const uint16_t* rows, const Tiles& b, const uint16_t* columns, int64_t tiles,
                     float* product) {
+  asm volatile("" ::: "memory");  // tiles are read from memory, which not all compilers are told
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
@@ -153,7 +168,7 @@ void multiply(ffi::ThreadPool& pool, const Matrix& a, const Matrix& b, uint16_t*
   const int64_t parts = std::max<int64_t>(
       1, std::min({static_cast<int64_t>(pool.num_threads()), down * along, height * width * a.inner / kWorthAThread}));
   in_parallel(pool, parts, [&](int64_t part) {
-    const Configuration configuration;
+    static constexpr Configuration configuration;
     _tile_loadconfig(&configuration);
     alignas(64) float block[kBlock * kBlock];
     for (int64_t at = down * along * part / parts; at < down * along * (part + 1) / parts; ++at) {
@@ -169,6 +184,8 @@ void multiply(ffi::ThreadPool& pool, const Matrix& a, const Matrix& b, uint16_t*
     }
     _tile_release();
   });
+  of_a.forget_if_large();
+  of_b.forget_if_large();
 }
 
 ffi::Error product(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> c,
@@ -176,7 +193,11 @@ ffi::Error product(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi
   const auto of_a = a.dimensions(), of_b = b.dimensions();
   const Matrix first{numbers_of<uint16_t>(a), of_a[turned_first ? 1 : 0], of_a[turned_first ? 0 : 1], turned_first != 0};
   const Matrix second{numbers_of<uint16_t>(b), of_b[turned_second ? 0 : 1], of_b[turned_second ? 1 : 0], turned_second == 0};
-  multiply(pool, first, second, numbers_of<uint16_t>(c));
+  try {
+    multiply(pool, first, second, numbers_of<uint16_t>(c));
+  } catch (const std::bad_alloc&) {
+    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for the tiles of a product");
+  }
   return ffi::Error::Success();
 }
 
@@ -187,7 +208,7 @@ auto form() {
 
 XLA_FFI_DEFINE_HANDLER(kProduct, product, form());
 
-// Asks Linux for AMX's registers, which a process gets when it asks; whether it did.
+// Asks Linux for AMX's registers, without which a process has none; whether it got them.
 bool gets_tiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
