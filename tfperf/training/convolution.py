@@ -1,5 +1,6 @@
 """Convolutions whose backward pass does not wait for the slow half of oneDNN's."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -15,6 +16,9 @@ from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["SwappedConv2D", "convolve"]
 
+FEWEST = 16
+"""Images of a batch from which on all convolutions with as many channels are right."""
+
 
 def convolve(
     inputs: Any, kernel: Any, bias: Any = None, strides: tuple[int, int] = (1, 1), padding: str = "valid"
@@ -23,9 +27,9 @@ def convolve(
 
     A kernel's gradient sums products of inputs and upstream gradients over batch and places. That is a convolution
     too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16
-    are faster on CPUs without matrix units than its gradients of kernels; with AMX they are slower, and of some shapes
-    wrong, so that there the gradient is oneDNN's. Where the kernel is of one place, 1 x 1, the sum is a product of two
-    matrices, and so is the gradient of the inputs where the strides are 1.
+    are faster on CPUs without matrix units than its gradients of kernels, and for some shapes with them; but by AMX
+    oneDNN's gradient is taken for batches of fewer than 16. Where the kernel is of one place, 1 x 1, the sum is a
+    product of two matrices, and so is the gradient of the inputs where the strides are 1.
 
     Args:
         inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
@@ -47,11 +51,15 @@ def convolve(
 
         def backward(upstream: Any) -> list[Any]:
             back = _input_gradient(inputs, kernel, upstream, strides, form)
-            if _is_for_amx(inputs, kernel):
-                sizes = {"filter_sizes": tf.shape(kernel)}
-                gradient = tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form)
-            else:
-                gradient = _kernel_gradient(inputs, upstream, kernel.shape, strides, padding)
+            gradient = _where_many(
+                inputs,
+                kernel.shape,
+                strides,
+                lambda: _kernel_gradient(inputs, upstream, kernel.shape, strides, padding),
+                lambda: tf.raw_ops.Conv2DBackpropFilter(
+                    input=inputs, filter_sizes=tf.shape(kernel), out_backprop=upstream, **form
+                ),
+            )
             return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]  # BiasAddGrad sums in bfloat16
 
         return outputs, backward
@@ -59,13 +67,23 @@ def convolve(
     return with_gradient(convolved)(inputs, kernel, *([] if bias is None else [bias]))
 
 
-def _is_for_amx(inputs: Any, kernel: Any) -> bool:
-    """Whether oneDNN would convolve by AMX, whose sums are wrong for 2 to 14 channels by kernels of some widths.
+def _where_many(
+    inputs: Any, kernel: Any, strides: tuple[int, int], many: Callable[[], Any], few: Callable[[], Any]
+) -> Any:
+    """What `many` computes; for a small batch what `few` does, where convolutions of few channels may be wrong.
 
-    Seen in oneDNN 3.7.3, bfloat16, strides of 1: the channels even, and their product with the kernel's width a
-    multiple of 32 that is larger than 32. The channels are here the images of a batch, the width that of an image.
+    oneDNN 3.7.3 is, by AMX in bfloat16 and with strides of 1: for 2 to 14 channels, an even number, whose product with
+    the kernel's width is a multiple of 32 larger than 32. The channels are here the images of a batch, the width that
+    of an image.
+
+    Args:
+        kernel: the shape of the kernel.
     """
-    return inputs.dtype == tf.bfloat16 and tuple(kernel.shape[:2]) != (1, 1) and has_amx()
+    if inputs.dtype != tf.bfloat16 or tuple(kernel[:2]) == (1, 1) or tuple(strides) != (1, 1) or not has_amx():
+        return many()
+    if inputs.shape[0] is None:
+        return tf.cond(tf.shape(inputs)[0] < FEWEST, few, many)
+    return few() if inputs.shape[0] < FEWEST else many()
 
 
 def _input_gradient(inputs: Any, kernel: Any, upstream: Any, strides: tuple[int, int], form: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ constexpr int64_t kOuter = 16, kInner = 32;  // of a tile
 constexpr int64_t kTile = kOuter * kInner;   // numbers
 constexpr int64_t kBlock = 2 * kOuter;       // rows and columns that are computed at a time, by four tiles
 constexpr int64_t kWorthAThread = 1 << 20;   // multiplications
-constexpr int64_t kWorthPackingTwice = 1 << 15;  // numbers
+constexpr int64_t kWorthOneForTiles = 1 << 15;  // numbers
 
 int64_t rounded_up(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
 
@@ -120,7 +120,7 @@ Tiles tiles_of(ffi::ThreadPool& pool, const Matrix& of, bool columns, Buffer& bu
     return {of.numbers, kOuter * of.inner, kInner, of.inner};
   const int64_t down = rounded_up(of.outer, kBlock) / kOuter, along = rounded_up(of.inner, kInner) / kInner;
   const int64_t threads = pool.num_threads();
-  const int64_t parts = std::max<int64_t>(1, std::min(threads, of.outer * of.inner / kWorthPackingTwice));
+  const int64_t parts = std::max<int64_t>(1, std::min(threads, of.outer * of.inner / kWorthOneForTiles));
   uint16_t* to = buffer.of_tiles(down * along);
   in_parallel(pool, parts, [&, to](int64_t part) {
     for (int64_t i = down * part / parts; i < down * (part + 1) / parts; ++i)
@@ -191,10 +191,11 @@ void multiply(ffi::ThreadPool& pool, const Matrix& a, const Matrix& b, uint16_t*
 ffi::Error product(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> c,
                    int32_t turned_first, int32_t turned_second) {
   const auto of_a = a.dimensions(), of_b = b.dimensions();
-  const Matrix first{numbers_of<uint16_t>(a), of_a[turned_first ? 1 : 0], of_a[turned_first ? 0 : 1], turned_first != 0};
-  const Matrix second{numbers_of<uint16_t>(b), of_b[turned_second ? 0 : 1], of_b[turned_second ? 1 : 0], turned_second == 0};
+  const Matrix rows{numbers_of<uint16_t>(a), of_a[turned_first ? 1 : 0], of_a[turned_first ? 0 : 1], turned_first != 0};
+  const Matrix columns{numbers_of<uint16_t>(b), of_b[turned_second ? 0 : 1], of_b[turned_second ? 1 : 0],
+                       turned_second == 0};
   try {
-    multiply(pool, first, second, numbers_of<uint16_t>(c));
+    multiply(pool, rows, columns, numbers_of<uint16_t>(c));
   } catch (const std::bad_alloc&) {
     return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for the tiles of a product");
   }
