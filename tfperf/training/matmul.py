@@ -31,16 +31,16 @@ def multiply(first: Any, second: Any) -> Any:
     return _multiplied(first, second)
 
 
-def _product(first: Any, second: Any, *, turned_first: bool = False, turned_second: bool = False) -> Any:
-    """The product; either matrix may lie turned in memory: (inner, rows), (columns, inner)."""
-    rows, columns = first.shape[1 if turned_first else 0], second.shape[0 if turned_second else 1]
+def _product(first: Any, second: Any, *, transposed_first: bool = False, transposed_second: bool = False) -> Any:
+    """The product; either matrix may lie transposed in memory: (inner, rows), (columns, inner)."""
+    rows, columns = first.shape[1 if transposed_first else 0], second.shape[0 if transposed_second else 1]
     form = tf.TensorSpec([rows, columns], tf.bfloat16)
-    settings = {"turned_first": int(turned_first), "turned_second": int(turned_second)}
+    settings = {"transposed_first": int(transposed_first), "transposed_second": int(transposed_second)}
     return xla_function.call("tfperf_matmul_bf16", [first, second], [form], **settings)[0]
 
 
 def _gradients(upstream: Any, first: Any, second: Any) -> list[Any]:
-    return [_product(upstream, second, turned_second=True), _product(first, upstream, turned_first=True)]
+    return [_product(upstream, second, transposed_second=True), _product(first, upstream, transposed_first=True)]
 
 
 _multiplied = differentiable(_product, _gradients, tf.matmul)

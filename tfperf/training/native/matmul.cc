@@ -18,13 +18,13 @@ namespace ffi = xla::ffi;
 constexpr int64_t kOuter = 16, kInner = 32;  // of a tile
 constexpr int64_t kTile = kOuter * kInner;   // numbers
 constexpr int64_t kBlock = 2 * kOuter;       // rows and columns that are computed at a time, by four tiles
-constexpr int64_t kWorthAThread = 1 << 20;   // multiplications
-constexpr int64_t kWorthOneForTiles = 1 << 15;  // numbers
+constexpr int64_t kWorthAThread = 1 << 20;        // multiplications
+constexpr int64_t kWorthAThreadToPack = 1 << 15;  // numbers
 
 int64_t rounded_up(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
 
-// Memory for tiles that begins at a line of the cache. A thread keeps it, as new memory takes longer than many a product,
-// unless it is much.
+// Memory for tiles that begins at a line of the cache. A thread keeps it, unless it is much: new memory takes longer than
+// many a product.
 class Buffer {
  public:
   ~Buffer() { std::free(numbers_); }
@@ -56,11 +56,11 @@ class Buffer {
   int64_t count_ = 0;
 };
 
-// A matrix in memory, (outer, inner) or, where it is turned, (inner, outer). `inner` is what is summed over.
+// A matrix in memory, (outer, inner) or, where it is transposed, (inner, outer). `inner` is what is summed over.
 struct Matrix {
   const uint16_t* numbers;
   int64_t outer, inner;
-  bool turned;
+  bool transposed;
 };
 
 // Tiles of a matrix: of tile (i, k) the first row begins at numbers + i * down + k * along, the next a stride later.
@@ -94,7 +94,7 @@ __mmask32 first(int64_t count) { return count >= 32 ? ~0u : count <= 0 ? 0u : (1
 // Writes one tile, with zeros where the matrix has ended; `columns`: as AMX takes the second matrix.
 void pack_tile(const Matrix& of, int64_t outer, int64_t inner, bool columns, uint16_t* to) {
   __m512i rows[16];
-  if (of.turned) {  // pairs from two neighbouring rows
+  if (of.transposed) {  // pairs from two neighbouring rows
     const __mmask16 there = static_cast<__mmask16>(first(of.outer - outer));
     for (int pair = 0; pair < 16; ++pair) {
       const int64_t at = inner + 2 * pair;
@@ -110,17 +110,17 @@ void pack_tile(const Matrix& of, int64_t outer, int64_t inner, bool columns, uin
       rows[row] = _mm512_maskz_loadu_epi16(outer + row < of.outer ? there : 0, numbers);
     }
   }
-  if (of.turned != columns) transpose(rows);
+  if (of.transposed != columns) transpose(rows);
   for (int row = 0; row < 16; ++row) _mm512_storeu_si512(to + row * kInner, rows[row]);
 }
 
 // Tiles of a whole matrix, written to a buffer; those of a first matrix that fits are read where they are.
 Tiles tiles_of(ffi::ThreadPool& pool, const Matrix& of, bool columns, Buffer& buffer) {
-  if (!of.turned && !columns && of.outer % kBlock == 0 && of.inner % kInner == 0)
+  if (!of.transposed && !columns && of.outer % kBlock == 0 && of.inner % kInner == 0)
     return {of.numbers, kOuter * of.inner, kInner, of.inner};
   const int64_t down = rounded_up(of.outer, kBlock) / kOuter, along = rounded_up(of.inner, kInner) / kInner;
   const int64_t threads = pool.num_threads();
-  const int64_t parts = std::max<int64_t>(1, std::min(threads, of.outer * of.inner / kWorthOneForTiles));
+  const int64_t parts = std::max<int64_t>(1, std::min(threads, of.outer * of.inner / kWorthAThreadToPack));
   uint16_t* to = buffer.of_tiles(down * along);
   in_parallel(pool, parts, [&, to](int64_t part) {
     for (int64_t i = down * part / parts; i < down * (part + 1) / parts; ++i)
@@ -189,11 +189,12 @@ void multiply(ffi::ThreadPool& pool, const Matrix& a, const Matrix& b, uint16_t*
 }
 
 ffi::Error product(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi::Result<ffi::AnyBuffer> c,
-                   int32_t turned_first, int32_t turned_second) {
+                   int32_t transposed_first, int32_t transposed_second) {
   const auto of_a = a.dimensions(), of_b = b.dimensions();
-  const Matrix rows{numbers_of<uint16_t>(a), of_a[turned_first ? 1 : 0], of_a[turned_first ? 0 : 1], turned_first != 0};
-  const Matrix columns{numbers_of<uint16_t>(b), of_b[turned_second ? 0 : 1], of_b[turned_second ? 1 : 0],
-                       turned_second == 0};
+  const Matrix rows{numbers_of<uint16_t>(a), of_a[transposed_first ? 1 : 0], of_a[transposed_first ? 0 : 1],
+                    transposed_first != 0};
+  const Matrix columns{numbers_of<uint16_t>(b), of_b[transposed_second ? 0 : 1], of_b[transposed_second ? 1 : 0],
+                       transposed_second == 0};
   try {
     multiply(pool, rows, columns, numbers_of<uint16_t>(c));
   } catch (const std::bad_alloc&) {
@@ -204,7 +205,7 @@ ffi::Error product(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi
 
 auto form() {
   return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>()
-      .Attr<int32_t>("turned_first").Attr<int32_t>("turned_second");
+      .Attr<int32_t>("transposed_first").Attr<int32_t>("transposed_second");
 }
 
 XLA_FFI_DEFINE_HANDLER(kProduct, product, form());
