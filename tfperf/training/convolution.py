@@ -1,6 +1,5 @@
 """Convolutions whose backward pass does not wait for the slow half of oneDNN's."""
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -12,24 +11,28 @@ from tfperf.training.activation import activate
 from tfperf.training.depthwise import convolve_each
 from tfperf.training.few_channels import convolve_few, is_for_few
 from tfperf.training.gradients import with_gradient
+from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["SwappedConv2D", "convolve"]
 
-FEWEST = 16
-"""Images of a batch from which on all convolutions with as many channels are right."""
-
 
 def convolve(
-    inputs: Any, kernel: Any, bias: Any = None, strides: tuple[int, int] = (1, 1), padding: str = "valid"
+    inputs: Any,
+    kernel: Any,
+    bias: Any = None,
+    strides: tuple[int, int] = (1, 1),
+    padding: str = "valid",
+    *,
+    training: bool = True,
 ) -> Any:
     """Convolve and add a bias, with the gradient of the kernel as a convolution forward.
 
     A kernel's gradient sums products of inputs and upstream gradients over batch and places. That is a convolution
     too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16
-    are faster on CPUs without matrix units than its gradients of kernels, and for some shapes with them; but by AMX
-    oneDNN's gradient is taken for batches of fewer than 16. Where the kernel is of one place, 1 x 1, the sum is a
-    product of two matrices, and so is the gradient of the inputs where the strides are 1.
+    are faster on CPUs without matrix units than its gradients of kernels. By AMX, in bfloat16 and with strides of 1,
+    the products are summed in C++; without a compiler the gradient is oneDNN's there. Where the kernel is of one
+    place, 1 x 1, the sum is a product of two matrices, and so is the gradient of the inputs where the strides are 1.
 
     Args:
         inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
@@ -37,6 +40,7 @@ def convolve(
         bias: (filters,), of the same type; None: none.
         strides: of height and width.
         padding: "same" or "valid".
+        training: False: with nothing of C++.
 
     Returns:
         (batch, height', width', filters).
@@ -51,15 +55,13 @@ def convolve(
 
         def backward(upstream: Any) -> list[Any]:
             back = _input_gradient(inputs, kernel, upstream, strides, form)
-            gradient = _where_many(
-                inputs,
-                kernel.shape,
-                strides,
-                lambda: _kernel_gradient(inputs, upstream, kernel.shape, strides, padding),
-                lambda: tf.raw_ops.Conv2DBackpropFilter(
-                    input=inputs, filter_sizes=tf.shape(kernel), out_backprop=upstream, **form
-                ),
-            )
+            if not _is_wrong_by_amx(inputs, kernel, strides):
+                gradient = _swapped(inputs, upstream, kernel.shape, strides, padding)
+            elif training and can_be_by_amx():
+                gradient = kernel_gradient(upstream, inputs, kernel, padding)
+            else:
+                sizes = {"filter_sizes": tf.shape(kernel)}
+                gradient = tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form)
             return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]  # BiasAddGrad sums in bfloat16
 
         return outputs, backward
@@ -67,23 +69,14 @@ def convolve(
     return with_gradient(convolved)(inputs, kernel, *([] if bias is None else [bias]))
 
 
-def _where_many(
-    inputs: Any, kernel: Any, strides: tuple[int, int], many: Callable[[], Any], few: Callable[[], Any]
-) -> Any:
-    """What `many` computes; for a small batch what `few` does, where convolutions of few channels may be wrong.
+def _is_wrong_by_amx(inputs: Any, kernel: Any, strides: tuple[int, int]) -> bool:
+    """Whether oneDNN's convolution forward may give a wrong gradient here, for some batches and widths of images.
 
-    oneDNN 3.7.3 is, by AMX in bfloat16 and with strides of 1: for 2 to 14 channels, an even number, whose product with
-    the kernel's width is a multiple of 32 larger than 32. The channels are here the images of a batch, the width that
-    of an image.
-
-    Args:
-        kernel: the shape of the kernel.
+    oneDNN 3.7.3 is wrong by AMX in bfloat16 and with strides of 1: for 2 to 14 channels, an even number, whose product
+    with the kernel's width is a multiple of 32 larger than 32. The channels are here the images of a batch, the width
+    that of an image.
     """
-    if inputs.dtype != tf.bfloat16 or tuple(kernel[:2]) == (1, 1) or tuple(strides) != (1, 1) or not has_amx():
-        return many()
-    if inputs.shape[0] is None:
-        return tf.cond(tf.shape(inputs)[0] < FEWEST, few, many)
-    return few() if inputs.shape[0] < FEWEST else many()
+    return inputs.dtype == tf.bfloat16 and tuple(kernel.shape[:2]) != (1, 1) and tuple(strides) == (1, 1) and has_amx()
 
 
 def _input_gradient(inputs: Any, kernel: Any, upstream: Any, strides: tuple[int, int], form: dict[str, Any]) -> Any:
@@ -99,7 +92,7 @@ def _as_matrix(images: Any) -> Any:
     return tf.reshape(images, [-1, images.shape[-1]])
 
 
-def _kernel_gradient(inputs: Any, upstream: Any, shape: Any, strides: tuple[int, int], padding: str) -> Any:
+def _swapped(inputs: Any, upstream: Any, shape: Any, strides: tuple[int, int], padding: str) -> Any:
     """Convolve the inputs by the upstream gradients, channels and batch exchanged: (kernel height, width, in, out)."""
     if tuple(shape[:2]) == (1, 1):
         used = inputs[:, :: strides[0], :: strides[1]]
@@ -148,7 +141,7 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
             outputs = convolve_few(inputs, kernel, bias, self.strides, self.padding, relu=relu)
             activation = None if relu else activation
         else:
-            outputs = convolve(inputs, kernel, bias, self.strides, self.padding)
+            outputs = convolve(inputs, kernel, bias, self.strides, self.padding, training=in_training(self))
         return outputs if activation is None else activate(self, activation, outputs)
 
     def _in_groups(self, inputs: Any, kernel: Any) -> Any:

@@ -21,7 +21,7 @@ SOURCES = Path(__file__).parent / "native"
 OPTIONS = ("-std=c++17", "-w", "-O3", "-fopenmp-simd", "-fPIC", "-shared", "-fvisibility=hidden")
 """Loops that say so are written for vectors; nothing else is computed otherwise than C++ has it."""
 
-MORE_OPTIONS = {"matmul": ("-mamx-tile", "-mamx-bf16", "-mavx512bf16")}
+MORE_OPTIONS = dict.fromkeys(("kernel_gradient", "matmul"), ("-mamx-tile", "-mamx-bf16", "-mavx512bf16"))
 """For sources that are loaded only on processors that have these."""
 
 TYPES = {"float32": "f32", "bfloat16": "bf16"}

@@ -1,13 +1,7 @@
-// Products of matrices in bfloat16 by AMX, whose sums are float32. AMX takes tiles: 16 rows of 32 numbers, and for the
-// second matrix 16 columns of 32 numbers, two of a column beside each other.
-#include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+// Products of matrices in bfloat16 by AMX, whose sums are float32.
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 
+#include "amx.h"
 #include "xla_function.h"
 
 namespace tfperf {
@@ -15,104 +9,14 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr int64_t kOuter = 16, kInner = 32;  // of a tile
-constexpr int64_t kTile = kOuter * kInner;   // numbers
-constexpr int64_t kBlock = 2 * kOuter;       // rows and columns that are computed at a time, by four tiles
 constexpr int64_t kWorthAThread = 1 << 20;        // multiplications
 constexpr int64_t kWorthAThreadToPack = 1 << 15;  // numbers
-
-int64_t rounded_up(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
-
-// Memory for tiles that begins at a line of the cache. A thread keeps it, unless it is much: new memory takes longer than
-// many a product.
-class Buffer {
- public:
-  ~Buffer() { std::free(numbers_); }
-
-  uint16_t* of_tiles(int64_t count) {
-    if (count > count_) {
-      forget();
-      numbers_ = static_cast<uint16_t*>(std::aligned_alloc(64, count * kTile * sizeof(uint16_t)));
-      if (numbers_ == nullptr) throw std::bad_alloc();
-      count_ = count;
-    }
-    return numbers_;
-  }
-
-  void forget_if_large() {
-    if (count_ > kMostKept) forget();
-  }
-
- private:
-  static constexpr int64_t kMostKept = 1 << 13;  // tiles, 8 MiB
-
-  void forget() {
-    std::free(numbers_);
-    numbers_ = nullptr;
-    count_ = 0;
-  }
-
-  uint16_t* numbers_ = nullptr;
-  int64_t count_ = 0;
-};
-
-// A matrix in memory, (outer, inner) or, where it is transposed, (inner, outer). `inner` is what is summed over.
-struct Matrix {
-  const uint16_t* numbers;
-  int64_t outer, inner;
-  bool transposed;
-};
 
 // Tiles of a matrix: of tile (i, k) the first row begins at numbers + i * down + k * along, the next a stride later.
 struct Tiles {
   const uint16_t* numbers;
   int64_t down, along, stride;
 };
-
-// Exchanges rows and columns of 16 x 16 pairs: of blocks of 1, 2, 4 and 8 those beside the diagonal change places.
-inline void transpose(__m512i rows[16]) {
-  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-#pragma GCC unroll 4
-  for (int block = 1; block < 16; block *= 2) {
-    const __m512i size = _mm512_set1_epi32(block), crossed = _mm512_xor_si512(lane, size);
-    const __mmask16 late = _mm512_test_epi32_mask(lane, size);
-    const __m512i second = _mm512_set1_epi32(16);  // in a choice from two registers: of the second one
-    const __m512i upper = _mm512_mask_add_epi32(lane, late, crossed, second);
-    const __m512i lower = _mm512_mask_add_epi32(crossed, late, lane, second);
-#pragma GCC unroll 16
-    for (int row = 0; row < 16; ++row) {
-      if (row & block) continue;
-      const __m512i above = rows[row], below = rows[row | block];
-      rows[row] = _mm512_permutex2var_epi32(above, upper, below);
-      rows[row | block] = _mm512_permutex2var_epi32(above, lower, below);
-    }
-  }
-}
-
-__mmask32 first(int64_t count) { return count >= 32 ? ~0u : count <= 0 ? 0u : (1u << count) - 1; }
-
-// Writes one tile, with zeros where the matrix has ended; `columns`: as AMX takes the second matrix.
-void pack_tile(const Matrix& of, int64_t outer, int64_t inner, bool columns, uint16_t* to) {
-  __m512i rows[16];
-  if (of.transposed) {  // pairs from two neighbouring rows
-    const __mmask16 there = static_cast<__mmask16>(first(of.outer - outer));
-    for (int pair = 0; pair < 16; ++pair) {
-      const int64_t at = inner + 2 * pair;
-      const uint16_t* row = of.numbers + at * of.outer + outer;
-      const __m256i low = _mm256_maskz_loadu_epi16(at < of.inner ? there : 0, row);
-      const __m256i high = _mm256_maskz_loadu_epi16(at + 1 < of.inner ? there : 0, row + of.outer);
-      rows[pair] = _mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
-    }
-  } else {
-    const __mmask32 there = first(of.inner - inner);
-    for (int row = 0; row < 16; ++row) {
-      const uint16_t* numbers = of.numbers + (outer + row) * of.inner + inner;
-      rows[row] = _mm512_maskz_loadu_epi16(outer + row < of.outer ? there : 0, numbers);
-    }
-  }
-  if (of.transposed != columns) transpose(rows);
-  for (int row = 0; row < 16; ++row) _mm512_storeu_si512(to + row * kInner, rows[row]);
-}
 
 // Tiles of a whole matrix, written to a buffer; those of a first matrix that fits are read where they are.
 Tiles tiles_of(ffi::ThreadPool& pool, const Matrix& of, bool columns, Buffer& buffer) {
@@ -129,12 +33,6 @@ Tiles tiles_of(ffi::ThreadPool& pool, const Matrix& of, bool columns, Buffer& bu
   });
   return {to, along * kTile, kTile, kInner};
 }
-
-struct alignas(64) Configuration {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
 
 // Computes kBlock rows and columns of the product from the tiles of their rows and columns.
 void multiply_block(const Tiles& a, const uint16_t* rows, const Tiles& b, const uint16_t* columns, int64_t tiles,
@@ -209,12 +107,6 @@ auto form() {
 }
 
 XLA_FFI_DEFINE_HANDLER(kProduct, product, form());
-
-// Asks Linux for AMX's registers, without which a process has none; whether it got them.
-bool gets_tiles() {
-  constexpr int kRequestPermission = 0x1023, kTileData = 18;
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 
@@ -15,7 +16,7 @@ extern "C" const XLA_FFI_Api* XLA_FFI_GetApi();  // TensorFlow's
 namespace tfperf {
 
 // Runs work(0) ... work(parts - 1) on the pool's threads and on this one. Parts are taken, not given out: nobody waits
-// for one that has not begun, so this thread may be one of the pool's own.
+// for one that has not begun, so this thread may be one of the pool's own. What a part throws is thrown here, after all.
 template <typename Work>
 void in_parallel(xla::ffi::ThreadPool& pool, int64_t parts, const Work& work) {
   if (parts == 1) return work(0);
@@ -23,11 +24,17 @@ void in_parallel(xla::ffi::ThreadPool& pool, int64_t parts, const Work& work) {
     std::atomic<int64_t> begun{0}, done{0};
     std::mutex mutex;
     std::condition_variable all_done;
+    std::exception_ptr error;
   };
   auto progress = std::make_shared<Progress>();  // threads that come too late find no part, and no `work` any more
   auto take = [progress, parts, &work] {
     for (int64_t part; (part = progress->begun.fetch_add(1)) < parts;) {
-      work(part);
+      try {
+        work(part);
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(progress->mutex);
+        progress->error = std::current_exception();
+      }
       if (progress->done.fetch_add(1) + 1 == parts) {
         std::lock_guard<std::mutex> lock(progress->mutex);
         progress->all_done.notify_one();
@@ -38,6 +45,7 @@ void in_parallel(xla::ffi::ThreadPool& pool, int64_t parts, const Work& work) {
   take();
   std::unique_lock<std::mutex> lock(progress->mutex);
   progress->all_done.wait(lock, [&] { return progress->done.load() == parts; });
+  if (progress->error) std::rethrow_exception(progress->error);
 }
 
 template <typename T>

@@ -1,0 +1,101 @@
+"""The gradient of a kernel by AMX is that of float32, rounded to bfloat16."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tfperf.native.processor import has_amx
+from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
+from tfperf.training.xla_function import can_be_compiled
+
+HAS_AMX = has_amx() and can_be_compiled()
+pytestmark = pytest.mark.skipif(not HAS_AMX, reason="needs a processor with AMX in bfloat16, and a C++ compiler")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled():
+    assert can_be_by_amx()
+
+
+def random_images(*shape):
+    return tf.cast(np.random.default_rng(sum(shape)).normal(size=shape), tf.bfloat16)
+
+
+def operands(batch, size, channels, filters, kernel, padding):
+    made = [one if padding == "same" else one - width + 1 for one, width in zip(size, kernel, strict=True)]
+    return (
+        random_images(batch, *made, filters),
+        random_images(batch, *size, channels),
+        random_images(*kernel, channels, filters),
+    )
+
+
+def in_float32(upstream, inputs, kernel, padding):
+    upstream, inputs = (tf.cast(one, tf.float32) for one in (upstream, inputs))
+    form = {"strides": [1] * 4, "padding": padding.upper()}
+    sizes = {"filter_sizes": kernel.shape}
+    return np.asarray(tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form))
+
+
+def assert_close(found, exact):
+    assert found.dtype == tf.bfloat16
+    assert found.shape == exact.shape
+    assert np.abs(np.asarray(found, "float32") - exact).max(initial=0) <= 2**-7 * np.abs(exact).max(initial=0)
+
+
+SIDE = st.integers(5, 18)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    batch=st.integers(1, 40),
+    size=st.tuples(SIDE, SIDE),
+    channels=st.integers(1, 70),
+    filters=st.integers(1, 70),
+    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    padding=st.sampled_from(["same", "valid"]),
+)
+@example(batch=3, size=(40, 35), channels=40, filters=33, kernel=(3, 3), padding="same")  # an image is more than a pass
+@example(batch=64, size=(5, 5), channels=96, filters=64, kernel=(5, 5), padding="valid")  # one place for each image
+@example(batch=60, size=(6, 6), channels=160, filters=250, kernel=(3, 3), padding="same")  # threads share the channels
+@example(batch=0, size=(5, 5), channels=4, filters=4, kernel=(3, 3), padding="same")
+def test_it_is_that_of_float32_for_any_shape(batch, size, channels, filters, kernel, padding):
+    given = operands(batch, size, channels, filters, kernel, padding)
+    assert_close(kernel_gradient(*given, padding), in_float32(*given, padding))
+
+
+def test_the_batch_need_not_be_known_and_xla_may_compile_it():
+    upstream, inputs, kernel = operands(9, (8, 7), 5, 6, (3, 2), "same")
+    exact = in_float32(upstream, inputs, kernel, "same")
+    specs = [tf.TensorSpec([None, *one.shape[1:]], one.dtype) for one in (upstream, inputs)]
+    specs.append(tf.TensorSpec(kernel.shape, kernel.dtype))
+
+    def gradient(*given):
+        return kernel_gradient(*given, "same")
+
+    assert_close(tf.function(gradient, input_signature=specs)(upstream, inputs, kernel), exact)
+    assert_close(tf.function(gradient, jit_compile=True, autograph=False)(upstream, inputs, kernel), exact)
+
+
+def test_gradients_of_it_are_those_of_a_convolution():
+    upstream, inputs, kernel = operands(4, (6, 5), 3, 4, (3, 3), "same")
+    with tf.GradientTape() as tape:
+        tape.watch([upstream, inputs])
+        found = kernel_gradient(upstream, inputs, kernel, "same")
+    of_upstream, of_inputs = tape.gradient(found, [upstream, inputs], kernel)
+    wide = [tf.cast(one, tf.float32) for one in (upstream, inputs, kernel)]
+    outputs = tf.nn.conv2d(wide[1], wide[2], 1, "SAME")
+    back = tf.nn.conv2d_transpose(wide[0], wide[2], inputs.shape, 1, "SAME")
+    for one, exact in ((of_upstream, outputs), (of_inputs, back)):
+        assert np.abs(np.asarray(one, "float32") - exact).max() <= 2**-6 * np.abs(exact).max()
+
+
+def test_what_is_no_number_stays_with_its_channel_and_its_filter():
+    upstream, inputs, kernel = operands(2, (6, 6), 40, 40, (3, 3), "same")
+    broken = np.array(inputs)
+    broken[1, 3, 3, 7] = np.nan
+    found = np.asarray(kernel_gradient(upstream, tf.constant(broken), kernel, "same"), "float32")
+    assert np.isnan(found[:, :, 7]).all()
+    assert np.isfinite(np.delete(found, 7, axis=2)).all()
