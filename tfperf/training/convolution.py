@@ -26,7 +26,7 @@ def convolve(
     *,
     training: bool = True,
 ) -> Any:
-    """Convolve and add a bias, with the gradient of the kernel as a convolution forward.
+    """Convolve and add a bias, with a gradient of the kernel that is faster than oneDNN's.
 
     A kernel's gradient sums products of inputs and upstream gradients over batch and places. That is a convolution
     too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16
@@ -40,7 +40,7 @@ def convolve(
         bias: (filters,), of the same type; None: none.
         strides: of height and width.
         padding: "same" or "valid".
-        training: False: with nothing of C++.
+        training: False: without C++.
 
     Returns:
         (batch, height', width', filters).
@@ -55,13 +55,14 @@ def convolve(
 
         def backward(upstream: Any) -> list[Any]:
             back = _input_gradient(inputs, kernel, upstream, strides, form)
-            if not _is_wrong_by_amx(inputs, kernel, strides):
-                gradient = _swapped(inputs, upstream, kernel.shape, strides, padding)
-            elif training and can_be_by_amx():
+            by_amx = _is_by_amx(inputs, kernel, strides)
+            if by_amx and training and can_be_by_amx():
                 gradient = kernel_gradient(upstream, inputs, kernel, padding)
-            else:
+            elif by_amx:
                 sizes = {"filter_sizes": tf.shape(kernel)}
                 gradient = tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form)
+            else:
+                gradient = _swapped(inputs, upstream, kernel.shape, strides, padding)
             return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]  # BiasAddGrad sums in bfloat16
 
         return outputs, backward
@@ -69,12 +70,12 @@ def convolve(
     return with_gradient(convolved)(inputs, kernel, *([] if bias is None else [bias]))
 
 
-def _is_wrong_by_amx(inputs: Any, kernel: Any, strides: tuple[int, int]) -> bool:
-    """Whether oneDNN's convolution forward may give a wrong gradient here, for some batches and widths of images.
+def _is_by_amx(inputs: Any, kernel: Any, strides: tuple[int, int]) -> bool:
+    """Whether AMX multiplies, in bfloat16 and with strides of 1: C++ is faster there than a convolution forward.
 
-    oneDNN 3.7.3 is wrong by AMX in bfloat16 and with strides of 1: for 2 to 14 channels, an even number, whose product
-    with the kernel's width is a multiple of 32 larger than 32. The channels are here the images of a batch, the width
-    that of an image.
+    And that may be wrong, for some batches and widths of images. By AMX oneDNN 3.7.3 is wrong for 2 to 14 channels, an
+    even number, whose product with the kernel's width is a multiple of 32 larger than 32. The channels are here the
+    images of a batch, the width that of an image.
     """
     return inputs.dtype == tf.bfloat16 and tuple(kernel.shape[:2]) != (1, 1) and tuple(strides) == (1, 1) and has_amx()
 
@@ -127,6 +128,8 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
     dilation, channels first, heights and widths that are not known.
     """
 
+    _convolve_few = staticmethod(convolve_few)
+
     def call(self, inputs: Any) -> Any:
         """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
         if not self.suits(tuple(inputs.shape)):
@@ -138,7 +141,7 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
             outputs = outputs if bias is None else keras.ops.add(outputs, bias)
         elif in_training(self) and is_for_few(inputs, self.kernel_size):
             relu = activation is keras.activations.relu
-            outputs = convolve_few(inputs, kernel, bias, self.strides, self.padding, relu=relu)
+            outputs = self._convolve_few(inputs, kernel, bias, self.strides, self.padding, relu=relu)
             activation = None if relu else activation
         else:
             outputs = convolve(inputs, kernel, bias, self.strides, self.padding, training=in_training(self))

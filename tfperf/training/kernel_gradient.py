@@ -1,4 +1,4 @@
-"""The gradient of a convolution's kernel by AMX, for which oneDNN is slow."""
+"""The gradient of a convolution's kernel by AMX: oneDNN is slow at it."""
 
 import functools
 from collections.abc import Callable
@@ -23,6 +23,8 @@ def can_be_by_amx() -> bool:
 def kernel_gradient(upstream: Any, inputs: Any, kernel: Any, padding: str) -> Any:
     """Sum the products of inputs and upstream gradients of a convolution with strides of 1, where `can_be_by_amx`.
 
+    What is not finite may spread over all of the kernel's places, for its channel or its filter.
+
     Args:
         upstream: (batch, height', width', filters), bfloat16.
         inputs: (batch, height, width, channels), bfloat16; height and width are known.
@@ -42,6 +44,7 @@ def _with_gradients(padding: str) -> Callable[..., Any]:
         above, left = (
             (upstream.shape[axis + 1] + kernel.shape[axis] - 1 - inputs.shape[axis + 1]) // 2 for axis in range(2)
         )
-        return xla_function.call("tfperf_kernel_gradient_bf16", [upstream, inputs, kernel], [2], above=above, left=left)
+        form = tf.TensorSpec(kernel.shape, kernel.dtype)
+        return xla_function.call("tfperf_kernel_gradient_bf16", [upstream, inputs], [form], above=above, left=left)
 
     return gradients_by(by_amx, functools.partial(tf.nn.conv2d, strides=1, padding=padding), first=1)

@@ -18,8 +18,8 @@ constexpr int64_t kBlock = 2 * kOuter;       // rows and columns that are comput
 
 inline int64_t rounded_up(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
 
-// Memory for tiles that begins at a line of the cache. A thread keeps it, as new memory takes longer than many a product,
-// unless it is much.
+// Memory for tiles that begins at a line of the cache. It is kept from call to call, as new memory takes longer than many a
+// product; `forget_if_large` gives back more than 8 MiB.
 class Buffer {
  public:
   ~Buffer() { std::free(numbers_); }
@@ -39,7 +39,7 @@ class Buffer {
   }
 
  private:
-  static constexpr int64_t kMostKept = 1 << 13;  // tiles, 8 MiB
+  static constexpr int64_t kMostKept = 1 << 13;  // tiles
 
   void forget() {
     std::free(numbers_);
@@ -109,6 +109,18 @@ struct alignas(64) Configuration {
   uint8_t palette = 1, start_row = 0, reserved[14] = {};
   uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+// AMX's registers as tiles, on this thread and while this lives.
+class TilesInUse {
+ public:
+  TilesInUse() {
+    static constexpr Configuration configuration;
+    _tile_loadconfig(&configuration);
+  }
+  ~TilesInUse() { _tile_release(); }
+  TilesInUse(const TilesInUse&) = delete;
+  TilesInUse& operator=(const TilesInUse&) = delete;
 };
 
 // Asks Linux for AMX's registers, without which a process has none; whether it got them.

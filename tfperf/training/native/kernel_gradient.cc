@@ -16,8 +16,8 @@ namespace ffi = xla::ffi;
 
 constexpr int64_t kWorthAThread = 1 << 20;  // multiplications
 constexpr int64_t kTogether = 1024;         // places of small images that are packed together
-constexpr int64_t kAtATime = 256;           // places that are multiplied for all places in the kernel while they are near
-constexpr int64_t kMostSums = 1 << 18;      // that each thread may have for itself
+constexpr int64_t kAtATime = 256;           // places of the images that stay in the nearest cache for all of the kernel
+constexpr int64_t kMostSums = 1 << 18;      // for which threads share images alone
 
 struct Sizes {
   int64_t height, width, channels, out_height, out_width, filters, kernel_height, kernel_width, above, left;
@@ -36,9 +36,9 @@ struct Sizes {
   int64_t sums() const { return sums_of(all_channels()); }
 };
 
-// What one part of the work is about.
+// Some images and some blocks of channels: the first and how many. The last block may have channels that are not there.
 struct Share {
-  int64_t image, images, channel, channels;  // the first and how many; channels are whole blocks
+  int64_t image, images, channel, channels;
 };
 
 // What a thread works with.
@@ -99,7 +99,7 @@ void copy_rows(const uint16_t* from, int64_t rows, int64_t width, int64_t channe
 void add_share(const Sizes& of, const uint16_t* dy, const uint16_t* x, const Share& share, bool begins, Memory& memory,
                float* sums) {
   const int64_t places = rounded_up(share.images * of.image(), kInner), steps = places / kInner;
-  const int64_t length = rounded_up(places + of.reach(), 2 * kInner) + kInner;  // not of as many lines as the cache has
+  const int64_t length = rounded_up(places + of.reach(), 2 * kInner) + kInner;  // rows lie in unlike lines of the cache
   const int64_t channels = std::min(share.channels, of.channels - share.channel);
   uint16_t* line = with_zeros(memory.line, length * channels);
   uint16_t* upstream = with_zeros(memory.upstream, places * of.filters);
@@ -132,10 +132,11 @@ void add_share(const Sizes& of, const uint16_t* dy, const uint16_t* x, const Sha
 // How many images are packed together: enough that the sums are not read and written for few products.
 int64_t together(const Sizes& of, int64_t channels) {
   const int64_t for_sums = of.sums_of(channels) * sizeof(float) / (sizeof(uint16_t) * (channels + of.all_filters()));
-  return std::max<int64_t>(1, std::max(kTogether, for_sums) / std::max<int64_t>(1, of.image()));
+  return std::max<int64_t>(1, std::max(kTogether, for_sums) / of.image());
 }
 
-// Threads share the images, each with sums of its own, which are added up; where there are many sums, the channels.
+// Threads share the images, each with sums of its own, which are added up. Where sums are many, or images few, they share
+// the channels, and the images where threads are left over.
 void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const uint16_t* dy, const uint16_t* x,
                    uint16_t* dkernel) {
   static thread_local Buffer of_sums;
@@ -143,13 +144,12 @@ void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const
   const int64_t threads =
       std::max<int64_t>(1, std::min(static_cast<int64_t>(pool.num_threads()), multiplications / kWorthAThread));
   const int64_t blocks = of.all_channels() / kBlock;
-  const int64_t of_channels = of.sums() <= kMostSums ? 1 : std::min(threads, blocks);
-  const int64_t of_images = std::min(threads / of_channels, images);
+  const int64_t of_channels = of.sums() <= kMostSums && threads <= images ? 1 : std::min(threads, blocks);
+  const int64_t of_images = of.image() == 0 ? 0 : std::min(threads / of_channels, images);
   float* sums = reinterpret_cast<float*>(of_sums.of_tiles(rounded_up(2 * of_images * of.sums(), kTile) / kTile));
   in_parallel(pool, of_images * of_channels, [&, sums](int64_t part) {
-    static constexpr Configuration configuration;
     static thread_local Memory memory;
-    _tile_loadconfig(&configuration);
+    const TilesInUse tiles_in_use;
     const int64_t i = part / of_channels, j = part % of_channels;
     const int64_t begin = images * i / of_images, end = images * (i + 1) / of_images;
     const int64_t channel = blocks * j / of_channels * kBlock;
@@ -157,7 +157,6 @@ void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const
     for (int64_t image = begin; image < end; image += step)
       add_share(of, dy, x, {image, std::min(step, end - image), channel, channels}, image == begin, memory,
                 sums + i * of.sums() + of.sums_of(channel));
-    _tile_release();
     for (Buffer* buffer : {&memory.line, &memory.rows, &memory.upstream, &memory.columns}) buffer->forget_if_large();
   });
   in_parallel(pool, of_channels, [&, sums](int64_t part) {
@@ -178,9 +177,9 @@ void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const
   of_sums.forget_if_large();
 }
 
-ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, ffi::AnyBuffer kernel,
-                    ffi::Result<ffi::AnyBuffer> dkernel, int32_t above, int32_t left) {
-  const auto out = dy.dimensions(), in = x.dimensions(), taps = kernel.dimensions();
+ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> dkernel,
+                    int32_t above, int32_t left) {
+  const auto out = dy.dimensions(), in = x.dimensions(), taps = dkernel->dimensions();
   const Sizes sizes{in[1], in[2], in[3], out[1], out[2], out[3], taps[0], taps[1], above, left};
   try {
     differentiate(pool, in[0], sizes, numbers_of<uint16_t>(dy), numbers_of<uint16_t>(x), numbers_of<uint16_t>(dkernel));
@@ -191,7 +190,7 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, f
 }
 
 auto form() {
-  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>()
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>()
       .Ret<ffi::AnyBuffer>().Attr<int32_t>("above").Attr<int32_t>("left");
 }
 
