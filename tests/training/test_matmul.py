@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tfperf.native.processor import has_amx
 from tfperf.training import dense, fit, fuse, use_mixed_precision
-from tfperf.training.dense import multiplying_by_amx
 from tfperf.training.matmul import can_multiply, multiply
+from tfperf.training.within_xla import with_native_layers
 from tfperf.training.xla_function import can_be_compiled
 
 HAS_AMX = has_amx() and can_be_compiled()
@@ -136,7 +136,7 @@ def test_dense_layers_in_bfloat16_multiply_by_amx_within_a_loop_by_xla_and_no_ot
 
     @tf.function(autograph=False)
     def traced(inputs):
-        with multiplying_by_amx(model):
+        with with_native_layers(model):
             return model(inputs)
 
     graph = traced.get_concrete_function(tf.TensorSpec([4, 16])).graph
@@ -146,21 +146,6 @@ def test_dense_layers_in_bfloat16_multiply_by_amx_within_a_loop_by_xla_and_no_ot
     plain = tf.function(lambda inputs: model(inputs), autograph=False)
     operations = plain.get_concrete_function(tf.TensorSpec([4, 16])).graph.get_operations()
     assert "XlaCallModule" not in {one.type for one in operations}
-
-
-@by_amx
-def test_a_layer_has_its_class_back_where_tracing_fails():
-    layer = keras.layers.Dense(8, dtype="mixed_bfloat16")
-    model = keras.Sequential([keras.Input((16,)), layer])
-
-    def fail():
-        with multiplying_by_amx(model):
-            assert type(layer) is not keras.layers.Dense
-            raise RuntimeError("stopped")
-
-    with pytest.raises(RuntimeError, match="stopped"):
-        fail()
-    assert type(layer) is keras.layers.Dense
 
 
 @by_amx

@@ -1,17 +1,15 @@
 """Dense layers: on inputs of three axes or more as one product of matrices, and by AMX within XLA."""
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfperf.training.activation import activate
-from tfperf.training.matmul import can_multiply, multiply
-from tfperf.training.saved_form import saved_as, with_class
+from tfperf.training.matmul import multiply
+from tfperf.training.saved_form import saved_as
 
-__all__ = ["FlattenedDense", "multiplying_by_amx"]
+__all__ = ["BY_AMX", "FlattenedDense", "multiplies_plainly"]
 
 OF_NUMBERS = (
     keras.activations.relu,
@@ -38,7 +36,7 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
 
     def suits(self, shape: tuple[int | None, ...]) -> bool:
         """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., features)."""
-        return _multiplies_plainly(self) and len(shape) > 2 and None not in shape[1:]
+        return multiplies_plainly(self) and len(shape) > 2 and None not in shape[1:]
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         """Multiply by the kernel.
@@ -88,25 +86,10 @@ class _FlattenedDenseByAmx(_DenseByAmx):
         return activate(self, self.activation, outputs)
 
 
-BY_AMX = {keras.layers.Dense: _DenseByAmx, FlattenedDense: _FlattenedDenseByAmx}
+BY_AMX: dict[type, type] = {keras.layers.Dense: _DenseByAmx, FlattenedDense: _FlattenedDenseByAmx}
+"""Keras's class and its faster form -> the form within what XLA compiles, where `can_multiply`."""
 
 
-@contextlib.contextmanager
-def multiplying_by_amx(model: keras.Model) -> Iterator[None]:
-    """Have dense layers of a model in bfloat16 multiply by AMX while XLA's program is traced, where `can_multiply`."""
-    half = [layer for layer in model._flatten_layers() if _is_plain(layer) and layer.compute_dtype == "bfloat16"]
-    with contextlib.ExitStack() as afterwards:
-        for layer in half if half and can_multiply() else ():
-            afterwards.callback(with_class, layer, type(layer))
-            with_class(layer, BY_AMX[type(layer)])
-        yield
-
-
-def _is_plain(layer: Any) -> bool:
-    """Whether a layer is a dense one of Keras's or `fuse`'s, and computes as such."""
-    return type(layer) in BY_AMX and _multiplies_plainly(layer)
-
-
-def _multiplies_plainly(layer: Any) -> bool:
+def multiplies_plainly(layer: Any) -> bool:
     """Whether a layer is neither quantized nor has LoRA."""
     return not (getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False))

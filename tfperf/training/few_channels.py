@@ -3,14 +3,14 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfperf.training import xla_function
-from tfperf.training.gradients import gradients_by, with_gradient
+from tfperf.training.gradients import as_dense, gradients_by, with_gradient
 
-__all__ = ["convolve_few", "is_for_few"]
+__all__ = ["convolve_few", "convolve_few_within_xla", "is_few", "is_for_few", "pool_few"]
 
 SOURCE = "few_channels"
 
@@ -18,11 +18,21 @@ FEW_CHANNELS, FEW_WEIGHTS = 4, 27
 """What images have at most, and a kernel of 3 x 3 for three of them: weights for each filter. From larger kernels on
 oneDNN is faster."""
 
+MOST_PLACES = 254
+"""In a window: the code in C++ keeps where the largest was in 8 bits, and has one number for nowhere."""
+
+MADE = "_tfperf_made"
+"""Where a tensor in a graph keeps how `convolve_few_within_xla` computed it, and of what."""
+
+
+def is_few(shape: tuple[int, ...]) -> bool:
+    """Whether a kernel (height, width, channels) has so few weights that `convolve_few` is worth it."""
+    return shape[-1] <= FEW_CHANNELS and math.prod(shape) <= FEW_WEIGHTS
+
 
 def is_for_few(inputs: Any, kernel_size: tuple[int, int]) -> bool:
     """Whether `convolve_few` is there and worth it for inputs (batch, height, width, channels) and a kernel."""
-    channels = inputs.shape[-1]
-    few = channels <= FEW_CHANNELS and math.prod(kernel_size) * channels <= FEW_WEIGHTS
+    few = is_few((*kernel_size, inputs.shape[-1]))
     return few and inputs.dtype.name in xla_function.TYPES and xla_function.is_there(SOURCE)
 
 
@@ -42,41 +52,157 @@ def convolve_few(
     Returns:
         (batch, height', width', filters).
     """
-    offset = tf.zeros(kernel.shape[-1:], kernel.dtype) if bias is None else bias
-    return _convolution(tuple(strides), padding.upper(), relu=relu)(inputs, kernel, offset)
+    return _function(_Form(strides, padding.upper(), relu))(inputs, kernel, _offset(kernel, bias))
+
+
+def convolve_few_within_xla(
+    inputs: Any, kernel: Any, bias: Any, strides: tuple[int, int], padding: str, *, relu: bool = False
+) -> Any:
+    """Compute what `convolve_few` does by C++ forward as well, which XLA has no fast code for.
+
+    Args:
+        inputs, kernel, bias, strides, padding, relu: as of `convolve_few`.
+
+    Returns:
+        (batch, height', width', filters). `pool_few` takes it.
+    """
+    form, operands = _Form(strides, padding.upper(), relu), (inputs, kernel, _offset(kernel, bias))
+    outputs = _pooling_function(form, (1, 1))(*operands)
+    setattr(outputs, MADE, (form, operands))
+    return outputs
+
+
+def pool_few(convolved: Any, window: tuple[int, int]) -> Any:
+    """Take the largest number of each window of what `convolve_few_within_xla` gave, in the same pass.
+
+    What was convolved is then written nowhere, unless it is used elsewhere: XLA leaves out what is not used.
+
+    Args:
+        convolved: that, or any other tensor.
+        window: height and width, not larger than the images; windows do not overlap.
+
+    Returns:
+        (batch, height', width', filters); None: it is another tensor, or the window is too large.
+    """
+    form, operands = getattr(convolved, MADE, (None, ()))
+    if form is None or math.prod(window) > MOST_PLACES:
+        return None
+    return _pooling_function(form, window)(*operands)
+
+
+class _Form(NamedTuple):
+    """What is computed of images, a kernel and a bias."""
+
+    strides: tuple[int, int]
+    padding: str
+    """TensorFlow's word: SAME or VALID."""
+    relu: bool
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What TensorFlow's convolutions are told."""
+        return {"strides": [1, *self.strides, 1], "padding": self.padding}
+
+    def by_formulas(self, inputs: Any, kernel: Any, bias: Any) -> Any:
+        """Compute it by TensorFlow's operations."""
+        outputs = tf.nn.bias_add(tf.nn.conv2d(inputs, kernel, **self.options), bias)
+        return tf.nn.relu(outputs) if self.relu else outputs
+
+    def settings(self, inputs: Any, kernel: Any, window: tuple[int, int] = (1, 1)) -> dict[str, int]:
+        """What the functions in C++ are told."""
+        sizes, before = [], []
+        for axis, stride in enumerate(self.strides):
+            side, taps = inputs.shape[axis + 1], kernel.shape[axis]
+            sizes.append(-(-side // stride) if self.padding == "SAME" else (side - taps) // stride + 1)
+            before.append(max((sizes[-1] - 1) * stride + taps - side, 0) // 2)
+        return {
+            "relu": int(self.relu),
+            "stride_down": self.strides[0],
+            "stride_along": self.strides[1],
+            "above": before[0],
+            "left": before[1],
+            "convolved_height": sizes[0],
+            "convolved_width": sizes[1],
+            "window_height": window[0],
+            "window_width": window[1],
+        }
+
+
+def _offset(kernel: Any, bias: Any) -> Any:
+    return tf.zeros(kernel.shape[-1:], kernel.dtype) if bias is None else bias
+
+
+def _gradients_of_weights(name: str, form: _Form, window: tuple[int, int]) -> Callable[..., Any]:
+    @xla_function.compiled
+    def in_one_pass(upstream: Any, places: Any, inputs: Any, kernel: Any, bias: Any) -> list[Any]:
+        told = form.settings(inputs, kernel, window)
+        named = f"{name}_{xla_function.TYPES[inputs.dtype.name]}"
+        return xla_function.call(named, [upstream, places, inputs, kernel, bias], [3, 4], **told)
+
+    return in_one_pass
 
 
 @functools.cache
-def _convolution(strides: tuple[int, int], padding: str, *, relu: bool) -> Callable[..., Any]:
-    form = {"strides": [1, *strides, 1], "padding": padding}
-
-    def formulas(inputs: Any, kernel: Any, bias: Any) -> Any:
-        outputs = tf.nn.bias_add(tf.nn.conv2d(inputs, kernel, **form), bias)
-        return tf.nn.relu(outputs) if relu else outputs
-
-    @xla_function.compiled
-    def in_one_pass(upstream: Any, outputs: Any, inputs: Any, kernel: Any, bias: Any) -> list[Any]:
-        above, left = (
-            max((upstream.shape[axis + 1] - 1) * strides[axis] + kernel.shape[axis] - inputs.shape[axis + 1], 0) // 2
-            for axis in range(2)
-        )
-        name = f"tfperf_few_channels_gradients_{xla_function.TYPES[inputs.dtype.name]}"
-        settings = {"stride_down": strides[0], "stride_along": strides[1], "above": above, "left": left}
-        return xla_function.call(name, [upstream, outputs, inputs, kernel, bias], [3, 4], relu=int(relu), **settings)
+def _function(form: _Form) -> Callable[..., Any]:
+    """A function of images, a kernel and a bias, by TensorFlow forward."""
+    in_one_pass = _gradients_of_weights("tfperf_few_channels_gradients", form, (1, 1))
 
     def convolved(inputs: Any, kernel: Any, bias: Any) -> Any:
-        outputs = formulas(inputs, kernel, bias)
+        outputs = form.by_formulas(inputs, kernel, bias)
 
         def of_weights(upstream: Any, *operands: Any) -> Any:
-            return in_one_pass(upstream, tf.stop_gradient(outputs) if relu else upstream, *operands)
+            return in_one_pass(upstream, tf.stop_gradient(outputs) if form.relu else upstream, *operands)
 
         def backward(upstream: Any) -> list[Any]:
-            masked = tf.raw_ops.ReluGrad(gradients=upstream, features=outputs) if relu else upstream
-            sizes = tf.shape(inputs)
-            # Nobody needs this of images, and then graphs leave it out
-            back = tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=masked, **form)
-            return [back, *gradients_by(of_weights, formulas, first=1)(upstream, inputs, kernel, bias)]
+            back = _input_gradient(form, upstream, outputs, inputs, kernel)
+            return [back, *gradients_by(of_weights, form.by_formulas, first=1)(upstream, inputs, kernel, bias)]
 
         return outputs, backward
 
     return with_gradient(convolved)
+
+
+def _input_gradient(form: _Form, upstream: Any, outputs: Any, inputs: Any, kernel: Any) -> Any:
+    """Nobody needs this of images, and then graphs leave it out."""
+    masked = tf.raw_ops.ReluGrad(gradients=upstream, features=outputs) if form.relu else upstream
+    sizes = tf.shape(inputs)
+    return tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=masked, **form.options)
+
+
+@functools.cache
+def _pooling_function(form: _Form, window: tuple[int, int]) -> Callable[..., Any]:
+    """A function of images, a kernel and a bias, by C++, with max pooling behind it."""
+
+    def formulas(inputs: Any, kernel: Any, bias: Any) -> Any:
+        return tf.nn.max_pool2d(form.by_formulas(inputs, kernel, bias), window, window, "VALID")
+
+    @xla_function.compiled
+    def forward(inputs: Any, kernel: Any, bias: Any) -> list[Any]:
+        told = form.settings(inputs, kernel, window)
+        sizes = told["convolved_height"] // window[0], told["convolved_width"] // window[1]
+        shape = [inputs.shape[0], *sizes, kernel.shape[-1]]
+        name = f"tfperf_few_channels_{xla_function.TYPES[inputs.dtype.name]}"
+        results = [tf.TensorSpec(shape, inputs.dtype), tf.TensorSpec(shape, tf.uint8)]
+        return xla_function.call(name, [inputs, kernel, bias], results, **told)
+
+    in_one_pass = _gradients_of_weights("tfperf_few_channels_pooled_gradients", form, window)
+
+    def pooled(inputs: Any, kernel: Any, bias: Any) -> Any:
+        # Nobody differentiates what is within: XLA's calls have no gradients
+        outputs, places = forward(*map(tf.stop_gradient, (inputs, kernel, bias)))
+
+        def of_weights(upstream: Any, *operands: Any) -> Any:
+            return in_one_pass(upstream, places, *operands)
+
+        def backward(upstream: Any) -> list[Any]:
+            upstream = as_dense(upstream, outputs)
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                found = formulas(inputs, kernel, bias)
+            back = tape.gradient(found, inputs, upstream)  # nobody needs this of images, and then graphs leave it out
+            return [back, *gradients_by(of_weights, formulas, first=1)(upstream, inputs, kernel, bias)]
+
+        return outputs, backward
+
+    function: Callable[..., Any] = tf.custom_gradient(pooled)
+    return function

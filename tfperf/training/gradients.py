@@ -6,12 +6,20 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-__all__ = ["differentiable", "gradients_by", "is_recorded", "with_gradient"]
+__all__ = ["as_dense", "differentiable", "gradients_by", "is_recorded", "with_gradient"]
 
 
 def is_recorded() -> bool:
     """Whether a tape may record what is computed now. What is exported or predicts is traced without one."""
     return bool(record.could_possibly_record())
+
+
+def as_dense(upstream: Any, result: Any) -> Any:
+    """The gradient of a result as a tensor of its shape.
+
+    Where rows of the result were gathered it comes as a list of rows, and from a `tf.py_function` without a shape.
+    """
+    return tf.ensure_shape(tf.convert_to_tensor(upstream), result.shape)
 
 
 def differentiable(
@@ -27,7 +35,8 @@ def differentiable(
 
     def function(*operands: Any) -> Any:
         # Nobody differentiates what is within: XLA's calls have no gradients
-        return forward(*map(tf.stop_gradient, operands)), lambda upstream: gradients_of(upstream, *operands)
+        result = forward(*map(tf.stop_gradient, operands))
+        return result, lambda upstream: gradients_of(as_dense(upstream, result), *operands)
 
     differentiable_function: Callable[..., Any] = tf.custom_gradient(function)
     return differentiable_function
@@ -50,11 +59,10 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
         with record.stop_recording():
             result, backward = function(*tensors)
 
-        def dense(upstream: Any) -> Any:
-            # Where rows were gathered it is a list of rows, and from a `tf.py_function` it comes without a shape
-            return backward(tf.ensure_shape(tf.convert_to_tensor(upstream), result.shape))
+        def gradients(upstream: Any) -> Any:
+            return backward(as_dense(upstream, result))
 
-        record.record_operation("TfperfFunction", [result], tensors, dense)
+        record.record_operation("TfperfFunction", [result], tensors, gradients)
         return result
 
     return recorded

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfperf.training.dense import multiplying_by_amx
 from tfperf.training.optimizers import innermost
 from tfperf.training.plan import SECONDS_PER_CALL
+from tfperf.training.within_xla import with_native_layers
 
 __all__ = ["fit", "forget"]
 
@@ -150,7 +150,7 @@ def _loop_of(model: keras.Model, jit_compile: bool) -> Any:
         def loop(data: Any, order: Any, begin: Any, end: Any, size: Any) -> Any:
             def body(place: Any) -> list[Any]:
                 batch = tf.slice(order, [place], [size]) if jit_compile else order[place : place + size]
-                with multiplying_by_amx(model) if jit_compile else contextlib.nullcontext():
+                with with_native_layers(model) if jit_compile else contextlib.nullcontext():
                     step(keras.tree.map_structure(lambda one: tf.gather(one, batch), data))
                 return [place + tf.cast(size, place.dtype)]
 

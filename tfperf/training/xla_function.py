@@ -12,7 +12,7 @@ from tensorflow.compiler.tf2xla.python import xla
 
 from tfperf.errors import EngineError, TfperfError, shortened
 from tfperf.native.compiling import compile_once, find_compiler, tensorflow_folder
-from tfperf.native.processor import level_of_cpu
+from tfperf.native.processor import flags_of_cpu, level_of_cpu
 
 __all__ = ["TYPES", "call", "can_be_compiled", "compiled", "is_there"]
 
@@ -21,13 +21,16 @@ SOURCES = Path(__file__).parent / "native"
 OPTIONS = ("-std=c++17", "-w", "-O3", "-fopenmp-simd", "-fPIC", "-shared", "-fvisibility=hidden")
 """Loops that say so are written for vectors; nothing else is computed otherwise than C++ has it."""
 
+EXTENSIONS = {"avx512_bf16": "-mavx512bf16"}
+"""Linux's name of what a processor may have beyond its level -> the option that makes use of it."""
+
 MORE_OPTIONS = dict.fromkeys(("kernel_gradient", "matmul"), ("-mamx-tile", "-mamx-bf16", "-mavx512bf16"))
 """For sources that are loaded only on processors that have these."""
 
 TYPES = {"float32": "f32", "bfloat16": "bf16"}
 """TensorFlow's names of the types that functions compute in -> MLIR's."""
 
-ALL_TYPES = TYPES | {"uint64": "ui64"}
+ALL_TYPES = TYPES | {"uint8": "ui8", "uint64": "ui64"}
 """The same, of all their operands."""
 
 MODULE_VERSION = 9
@@ -66,6 +69,7 @@ def _load(source: str) -> None:
     home = tensorflow_folder()
     level = level_of_cpu()
     of_level = [f"-march={level}"] if level else []
+    of_level += [option for flag, option in EXTENSIONS.items() if flag in flags_of_cpu()]
     options = [*OPTIONS, *of_level, *MORE_OPTIONS.get(source, ()), f"-I{home / 'include'}"]
     file = compile_once(SOURCES / f"{source}.cc", f"{source}.so", options)
     library = ctypes.CDLL(str(file))  # what it needs of TensorFlow is loaded already
@@ -81,8 +85,8 @@ def call(
 
     Args:
         operands: tensors of one axis or more, whose sizes are known but for the first of each.
-        results: for each result the number of the operand whose shape and type it has, or its shape, all of whose sizes
-            are known, and its type.
+        results: for each result the number of the operand whose shape and type it has, or its shape and type. There
+            the first size may be open: it is that of the first operand.
         settings: numbers that the function asks for by name, `int32_t` or `float`.
     """
     forms = [operands[one] if isinstance(one, int) else one for one in results]
@@ -124,7 +128,9 @@ def _module(
         for axis, size in enumerate(forms[number].shape):
             sizes.append(f"%size{number}_{axis}")
             if size is None:  # of an operand
-                open_size = f"stablehlo.get_dimension_size %operand{one}, dim = {axis} : ({kinds[one]}) -> tensor<i32>"
+                like = one if isinstance(one, int) else 0
+                asked = f"%operand{like}, dim = {axis} : ({kinds[like]})"
+                open_size = f"stablehlo.get_dimension_size {asked} -> tensor<i32>"
                 lines.append(f"%open{number}_{axis} = {open_size}")
                 lines.append(f"{sizes[-1]} = stablehlo.reshape %open{number}_{axis} : (tensor<i32>) -> tensor<1xi32>")
             else:

@@ -88,7 +88,7 @@ struct Gelu {
 
 template <typename Work>
 void in_pieces(ffi::ThreadPool& pool, int64_t count, const Work& work) {
-  const int64_t parts = std::clamp<int64_t>(count / kWorthAThread, 1, std::max<int64_t>(1, pool.num_threads()));
+  const int64_t parts = parts_worth(pool, count, kWorthAThread);
   in_parallel(pool, parts, [=](int64_t part) { work(count * part / parts, count * (part + 1) / parts); });
 }
 

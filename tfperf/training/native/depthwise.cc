@@ -102,8 +102,7 @@ void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const
                    T* dx, T* dkernel) {
   const int64_t rows = images * of.height, row = of.width * of.channels;
   const int64_t kernel_row = of.kernel_width * of.channels, weights = of.kernel_height * kernel_row;
-  const int64_t parts =
-      std::clamp<int64_t>(rows * row / kWorthAThread, 1, std::max<int64_t>(1, pool.num_threads()));
+  const int64_t parts = parts_worth(pool, rows * row, kWorthAThread);
   std::vector<float> wide(weights), sums(parts * weights);
   for (int64_t i = 0; i < weights; ++i) wide[i] = widened(kernel[i]);
   const float* const wide_kernel = wide.data();

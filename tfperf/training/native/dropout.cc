@@ -58,7 +58,7 @@ void draw(const Stream& stream, uint64_t first, uint32_t* bits) {
 template <typename T>
 void drop(ffi::ThreadPool& pool, const Stream& stream, int64_t count, const T* x, T* y, uint32_t threshold, float scale) {
   const int64_t blocks = (count + kNumbers - 1) / kNumbers;
-  const int64_t parts = std::clamp<int64_t>(count / kWorthAThread, 1, std::max<int64_t>(1, pool.num_threads()));
+  const int64_t parts = parts_worth(pool, count, kWorthAThread);
   in_parallel(pool, parts, [=](int64_t part) {
     std::array<uint32_t, kNumbers> bits;
     for (int64_t block = blocks * part / parts; block < blocks * (part + 1) / parts; ++block) {

@@ -34,7 +34,7 @@ Moments moments_of(const T* row, int64_t width, float epsilon) {
 }
 
 int64_t parts_of(const ffi::ThreadPool& pool, int64_t rows, int64_t width) {
-  return std::clamp<int64_t>(rows * width / kWorthAThread, 1, std::max<int64_t>(1, pool.num_threads()));
+  return parts_worth(pool, rows * width, kWorthAThread);
 }
 
 template <typename T>

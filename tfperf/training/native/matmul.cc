@@ -18,21 +18,46 @@ struct Tiles {
   int64_t down, along, stride;
 };
 
-// Tiles of a whole matrix, written to a buffer; those of a first matrix that fits are read where they are.
-Tiles tiles_of(ffi::ThreadPool& pool, const Matrix& of, bool columns, Buffer& buffer) {
-  if (!of.transposed && !columns && of.outer % kBlock == 0 && of.inner % kInner == 0)
-    return {of.numbers, kOuter * of.inner, kInner, of.inner};
-  const int64_t down = rounded_up(of.outer, kBlock) / kOuter, along = rounded_up(of.inner, kInner) / kInner;
-  const int64_t threads = pool.num_threads();
-  const int64_t parts = std::max<int64_t>(1, std::min(threads, of.outer * of.inner / kWorthAThreadToPack));
-  uint16_t* to = buffer.of_tiles(down * along);
-  in_parallel(pool, parts, [&, to](int64_t part) {
-    for (int64_t i = down * part / parts; i < down * (part + 1) / parts; ++i)
-      for (int64_t k = 0; k < along; ++k)
-        pack_tile(of, i * kOuter, k * kInner, columns, to + (i * along + k) * kTile);
-  });
-  return {to, along * kTile, kTile, kInner};
-}
+// One of the two matrices, the second one as `columns`, and its tiles.
+class Operand {
+ public:
+  Operand(const Matrix& of, bool columns, Buffer& buffer) : of_(of), columns_(columns) {
+    in_place_ = !of.transposed && !columns && of.outer % kBlock == 0 && of.inner % kInner == 0;
+    const int64_t along = rounded_up(of.inner, kInner) / kInner;
+    if (in_place_) {
+      tiles_ = {of.numbers, kOuter * of.inner, kInner, of.inner};
+    } else {
+      packed_ = buffer.of_tiles(2 * blocks() * along);
+      tiles_ = {packed_, along * kTile, kTile, kInner};
+    }
+  }
+
+  int64_t blocks() const { return rounded_up(of_.outer, kBlock) / kBlock; }
+
+  const Tiles& tiles() const { return tiles_; }
+
+  // Writes the tiles of some blocks, unless they are read where they are.
+  void pack(int64_t begin, int64_t end) const {
+    if (in_place_) return;
+    for (int64_t i = 2 * begin; i < 2 * end; ++i) {
+      uint16_t* to = packed_ + i * tiles_.down;
+      for (int64_t k = 0; k < of_.inner; k += kInner, to += kTile) pack_tile(of_, i * kOuter, k, columns_, to);
+    }
+  }
+
+  void pack_all(ffi::ThreadPool& pool) const {
+    if (in_place_) return;
+    const int64_t worth = parts_worth(pool, of_.outer * of_.inner, kWorthAThreadToPack);
+    const int64_t parts = std::max<int64_t>(1, std::min(worth, blocks()));
+    in_parallel(pool, parts, [&](int64_t part) { pack(blocks() * part / parts, blocks() * (part + 1) / parts); });
+  }
+
+ private:
+  Matrix of_;
+  bool columns_, in_place_;
+  uint16_t* packed_ = nullptr;
+  Tiles tiles_;
+};
 
 // Computes kBlock rows and columns of the product from the tiles of their rows and columns.
 void multiply_block(const Tiles& a, const uint16_t* rows, const Tiles& b, const uint16_t* columns, int64_t tiles,
@@ -60,17 +85,28 @@ void multiply_block(const Tiles& a, const uint16_t* rows, const Tiles& b, const 
 
 void multiply(ffi::ThreadPool& pool, const Matrix& a, const Matrix& b, uint16_t* product) {
   static thread_local Buffer of_a, of_b;
-  const Tiles rows = tiles_of(pool, a, false, of_a), columns = tiles_of(pool, b, true, of_b);
+  const Operand first_operand(a, false, of_a), second_operand(b, true, of_b);
+  const Tiles rows = first_operand.tiles(), columns = second_operand.tiles();
   const int64_t height = a.outer, width = b.outer, tiles = rounded_up(a.inner, kInner) / kInner;
-  const int64_t down = rounded_up(height, kBlock) / kBlock, along = rounded_up(width, kBlock) / kBlock;
-  const int64_t parts = std::max<int64_t>(
-      1, std::min({static_cast<int64_t>(pool.num_threads()), down * along, height * width * a.inner / kWorthAThread}));
+  const int64_t down = first_operand.blocks(), along = second_operand.blocks();
+  // Threads share the longer side of the product, and each packs its own of that operand, which saves waiting once
+  // more for all. Where they are more than its blocks, they share the blocks of the product.
+  const bool by_rows = down > along;
+  const Operand &shared = by_rows ? first_operand : second_operand, &whole = by_rows ? second_operand : first_operand;
+  const bool packs_own = pool.num_threads() <= shared.blocks();
+  const int64_t each = packs_own ? std::max<int64_t>(1, whole.blocks()) : 1;
+  const int64_t count = down * along / each, worth = parts_worth(pool, height * width * a.inner, kWorthAThread);
+  const int64_t parts = std::max<int64_t>(1, std::min(worth, count));
+  whole.pack_all(pool);
+  if (!packs_own) shared.pack_all(pool);
   in_parallel(pool, parts, [&](int64_t part) {
-    static constexpr Configuration configuration;
-    _tile_loadconfig(&configuration);
+    const TilesInUse tiles_in_use;
     alignas(64) float block[kBlock * kBlock];
-    for (int64_t at = down * along * part / parts; at < down * along * (part + 1) / parts; ++at) {
-      const int64_t i = at / along, j = at % along;
+    const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
+    if (packs_own) shared.pack(begin, end);
+    for (int64_t at = begin * each; at < end * each; ++at) {
+      const int64_t of_shared = at / whole.blocks(), of_whole = at % whole.blocks();
+      const int64_t i = by_rows ? of_shared : of_whole, j = by_rows ? of_whole : of_shared;
       multiply_block(rows, rows.numbers + 2 * i * rows.down, columns, columns.numbers + 2 * j * columns.down, tiles,
                      block);
       const __mmask32 there = first(width - j * kBlock);
@@ -80,7 +116,6 @@ void multiply(ffi::ThreadPool& pool, const Matrix& a, const Matrix& b, uint16_t*
                                  (__m512i)_mm512_cvtne2ps_pbh(right, left));
       }
     }
-    _tile_release();
   });
   of_a.forget_if_large();
   of_b.forget_if_large();

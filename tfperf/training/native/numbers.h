@@ -1,6 +1,10 @@
 // Numbers in float32 and bfloat16, one at a time and as many as a register holds.
 #pragma once
 
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -42,6 +46,7 @@ struct Neighbours {
   typedef float Vector __attribute__((vector_size(N * sizeof(float))));
   typedef uint32_t Bits __attribute__((vector_size(N * sizeof(uint32_t))));
   typedef uint16_t Halves __attribute__((vector_size(N * sizeof(uint16_t))));
+  typedef uint8_t Bytes __attribute__((vector_size(N)));
 };
 
 template <int N>
@@ -68,6 +73,24 @@ inline Vector<N> load(const bfloat16* from) {
 template <int N>
 inline void store(Vector<N> numbers, float* to) {
   std::memcpy(to, &numbers, sizeof numbers);
+}
+
+// Rounded as `narrow` does; processors that do it themselves take numbers below 2^-126 for 0.
+template <int N>
+inline void store(Vector<N> numbers, bfloat16* to) {
+#ifdef __AVX512BF16__
+  if constexpr (N == 16) {
+    const __m256bh halves = _mm512_cvtneps_pbh((__m512)numbers);
+    std::memcpy(to, &halves, sizeof halves);
+    return;
+  }
+#endif
+  using Bits = typename Neighbours<N>::Bits;
+  Bits bits;
+  std::memcpy(&bits, &numbers, sizeof bits);
+  const Bits rounded = numbers == numbers ? bits + 0x7fffu + ((bits >> 16) & 1u) : bits | 0x400000u;
+  const auto halves = __builtin_convertvector(rounded >> 16, typename Neighbours<N>::Halves);
+  std::memcpy(to, &halves, sizeof halves);
 }
 
 // Does work(N, at) for all of `count` neighbours, N of them from `at` on at a time; N is a constant.

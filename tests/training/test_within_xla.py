@@ -1,0 +1,201 @@
+"""Layers that are computed in C++ within what XLA compiles, and as before everywhere else."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fixtures.layers import EXAMPLES, FEW, KERNELS, POLICIES, check_equal, check_near, everything, random_inputs
+from tfperf.training import fit
+from tfperf.training.within_xla import native_form, with_native_layers
+from tfperf.training.xla_function import can_be_compiled
+
+compiled = pytest.mark.skipif(not can_be_compiled(), reason="needs a C++ compiler, and no GPU")
+
+
+@EXAMPLES
+@given(data=st.data(), policy=POLICIES, training=st.booleans())
+def test_max_pooling_of_any_shape_is_keras_s(data, policy, training):
+    """Whole numbers: most windows have their largest more than once."""
+    window = data.draw(KERNELS)
+    strides, padding = (
+        data.draw(st.sampled_from([None, None, None, 1, 2])),
+        data.draw(st.sampled_from(["same", "valid"])),
+    )
+    layer = keras.layers.MaxPooling2D(window, strides, padding, dtype=policy)
+    size = [data.draw(st.integers(side, 12)) for side in window]
+    inputs = tf.round(random_inputs([data.draw(FEW), *size, data.draw(st.integers(1, 37))], policy))
+    check_equal(layer, native_form(layer), inputs, policy, training=training)
+
+
+def drawn_net(data, policy):
+    """A convolution of few channels and max pooling, of images in which both fit."""
+    kernel, window = data.draw(st.sampled_from([(1, 1), (3, 3), (2, 4), (5, 5), (1, 9)])), data.draw(KERNELS)
+    strides = data.draw(st.sampled_from([(1, 1), (2, 2), (1, 3)]))
+    channels = data.draw(st.integers(1, min(4, 27 // (kernel[0] * kernel[1]))))
+    sides = zip(kernel, window, strides, strict=True)
+    size = [side + (along - 1) * stride + data.draw(st.integers(0, 25)) for side, along, stride in sides]
+    keras.utils.set_random_seed(0)
+    convolution = keras.layers.Conv2D(
+        data.draw(st.integers(1, 70)), kernel, strides,
+        data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
+        use_bias=data.draw(st.booleans()) and policy == "float32",
+        activation=data.draw(st.sampled_from([None, "relu"])),
+        bias_initializer="normal",
+    )  # fmt: skip
+    net = keras.Sequential([keras.Input((*size, channels)), convolution])
+    if data.draw(st.booleans()):
+        net.add(keras.layers.MaxPooling2D(window, dtype=policy))
+    return net
+
+
+@EXAMPLES
+@given(data=st.data(), policy=POLICIES)
+def test_a_convolution_of_few_channels_and_its_pooling_are_keras_s(data, policy):
+    """Rows that columns fill, that leave some over, and that are shorter; filters for all registers."""
+    net = drawn_net(data, policy)
+    inputs = tf.cast(random_inputs([data.draw(FEW), *net.input_shape[1:]], policy), "float32")
+    upstream = np.random.default_rng(1).normal(size=net.compute_output_shape(inputs.shape))
+    plain = everything(net, inputs, upstream, training=True)
+    with with_native_layers(net):
+        ours = everything(net, inputs, upstream, training=True)
+
+    def exact():
+        whole = keras.models.clone_model(net, clone_function=lambda layer: in_whole(layer))
+        whole.set_weights([tf.cast(tf.cast(one, "bfloat16"), "float32").numpy() for one in net.get_weights()])
+        return everything(whole, tf.cast(tf.cast(inputs, "bfloat16"), "float32"), upstream, training=True)
+
+    check_near(plain, ours, policy, exact)
+
+
+def in_whole(layer):
+    return type(layer).from_config(layer.get_config() | {"dtype": "float32"})
+
+
+def images(count=24):
+    return np.random.default_rng(0).normal(size=[count, 10, 10, 1]).astype("float32")
+
+
+def small_net(policy="float32"):
+    keras.utils.set_random_seed(0)
+    return keras.Sequential(
+        [
+            keras.Input((10, 10, 1)),
+            keras.layers.Conv2D(8, 3, activation="relu", dtype=policy),
+            keras.layers.MaxPooling2D(2, dtype=policy),
+            keras.layers.Flatten(dtype=policy),
+            keras.layers.Dense(4),
+        ]
+    )
+
+
+def calls_of(model, inputs):
+    """How many functions in C++ a step of training calls, as XLA's program is traced."""
+
+    def step(inputs):
+        with with_native_layers(model), tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(inputs, training=True) ** 2)
+        return tape.gradient(loss, [one.value for one in model.trainable_variables])
+
+    graph = tf.function(step, autograph=False).get_concrete_function(tf.TensorSpec(inputs.shape)).graph.as_graph_def()
+    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
+    return sum(node.op == "XlaCallModule" for node in nodes)
+
+
+@compiled
+def test_convolutions_of_few_channels_and_pooling_are_native_and_keras_s_afterwards():
+    model = small_net()
+    kinds = [type(layer) for layer in model.layers]
+    assert calls_of(model, images()) == 3  # the convolution without pooling, which XLA leaves out, and both passes
+    assert [type(layer) for layer in model.layers] == kinds
+
+
+@compiled
+def test_pooling_behind_another_layer_is_native_too():
+    model = keras.Sequential([keras.Input((10, 10, 6)), keras.layers.Conv2D(8, 3), keras.layers.MaxPooling2D(3)])
+    assert calls_of(model, np.zeros([4, 10, 10, 6], "float32")) == 2
+
+
+@compiled
+@pytest.mark.parametrize(
+    "layer",
+    [
+        keras.layers.Conv2D(8, 3, groups=2),
+        keras.layers.Conv2D(8, 3, dilation_rate=2),
+        keras.layers.Conv2D(8, 5),
+        keras.layers.MaxPooling2D(3, strides=1),
+        keras.layers.MaxPooling2D(3, padding="same"),
+        keras.layers.MaxPooling2D(3, dtype="mixed_float16"),
+    ],
+)
+def test_others_stay_xla_s(layer):
+    model = keras.Sequential([keras.Input((10, 10, 2)), layer, keras.layers.Flatten(), keras.layers.Dense(1)])
+    assert calls_of(model, np.zeros([4, 10, 10, 2], "float32")) == 0
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("convolved", [False, True])
+def test_pooling_keeps_what_is_no_number(policy, convolved):
+    numbers = np.zeros([1, 2, 6, 1], "float32")
+    numbers[0, 1, 0], numbers[0, 0, 3], numbers[0, 1, 5] = np.nan, -np.inf, 1
+    pooling = keras.layers.MaxPooling2D(2, dtype=policy)
+    before = [keras.layers.Conv2D(1, 1, kernel_initializer="ones", dtype=policy)] if convolved else []
+    net, numbers = keras.Sequential([keras.Input((2, 6, 1)), *before, pooling]), tf.constant(numbers)
+    with with_native_layers(net), tf.GradientTape() as tape:
+        tape.watch(numbers)
+        outputs = tf.cast(net(numbers, training=True), "float32")
+    assert np.isnan(outputs)[0, 0, :, 0].tolist() == [True, False, False]
+    assert np.asarray(outputs)[0, 0, 1:, 0].tolist() == [0, 1]
+    if not convolved:
+        assert np.asarray(tape.gradient(outputs, numbers))[0, :, :, 0].tolist() == [
+            [0, 0, 1, 0, 0, 0],
+            [1, 0, 0, 0, 0, 1],
+        ]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_gradients_of_gradients_are_keras_s(policy):
+    def penalty(net, numbers):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                inner.watch(numbers)
+                total = tf.reduce_sum(tf.cast(net(numbers, training=True), tf.float32) ** 3)
+            size = tf.reduce_sum(inner.gradient(total, numbers) ** 2)
+        return [np.asarray(one) for one in outer.gradient(size, [one.value for one in net.trainable_variables])]
+
+    net, numbers = small_net(policy), tf.constant(images(3))
+    expected = penalty(net, numbers)
+    with with_native_layers(net):
+        found = penalty(net, numbers)
+    for ours, keras_s in zip(found, expected, strict=True):
+        tolerance = (1e-4 if policy == "float32" else 5e-2) * np.abs(keras_s).max()
+        np.testing.assert_allclose(ours, keras_s, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_loop_by_xla_trains_as_the_other_loop(policy):
+    weights = []
+    for jit_compile in (False, True):
+        model = small_net(policy)
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+        targets = np.random.default_rng(1).normal(size=[24, 4])
+        fit(model, images(), targets, batch_size=8, epochs=2, shuffle=False, verbose=0, jit_compile=jit_compile)
+        weights.append(model.get_weights())
+    for ours, theirs in zip(*weights, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5 if policy == "float32" else 2e-3)
+
+
+def test_a_layer_has_its_class_back_where_tracing_fails():
+    model = small_net()
+    pool = model.layers[1]
+
+    def fail():
+        with with_native_layers(model):
+            assert type(pool) is not keras.layers.MaxPooling2D
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        fail()
+    assert type(pool) is keras.layers.MaxPooling2D

@@ -1,0 +1,65 @@
+"""Layers within what XLA compiles, for which XLA's own code on a CPU is slow beyond doubt."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from tfperf.training.convolution import SwappedConv2D
+from tfperf.training.dense import BY_AMX, multiplies_plainly
+from tfperf.training.few_channels import convolve_few_within_xla, is_few, pool_few
+from tfperf.training.matmul import can_multiply
+from tfperf.training.max_pooling import can_pool, pool
+from tfperf.training.saved_form import in_training, saved_as, with_class
+
+__all__ = ["native_form", "with_native_layers"]
+
+
+@contextlib.contextmanager
+def with_native_layers(model: keras.Model) -> Iterator[None]:
+    """Have layers of a model computed in C++ while XLA's program is traced, whether `fuse` changed them or not.
+
+    Dense layers in bfloat16 multiply by AMX where the processor has it, as XLA converts to float32. Max pooling, whose
+    gradient XLA computes number by number, and convolutions of few channels have forms that leave to Keras what they
+    cannot do; such a convolution and the pooling behind it are one pass. Afterwards each layer is as it was.
+    """
+    forms = {layer: form for layer in model._flatten_layers() if (form := native_form(layer))}
+    with contextlib.ExitStack() as afterwards:
+        for layer, form in forms.items():
+            afterwards.callback(with_class, layer, type(layer))
+            with_class(layer, form)
+        yield
+
+
+@saved_as(keras.layers.Conv2D)
+class _FewConv2D(SwappedConv2D):
+    """The same as `SwappedConv2D` of few channels, in C++ forward too."""
+
+    _convolve_few = staticmethod(convolve_few_within_xla)
+
+
+@saved_as(keras.layers.MaxPooling2D)
+class _MaxPooling2D(keras.layers.MaxPooling2D):  # type: ignore[misc]
+    """Keras's `MaxPooling2D`, in C++, and in one pass with a convolution of few channels before it."""
+
+    def call(self, inputs: Any) -> Any:
+        """Take the largest number of each window, (batch, height, width, channels) -> (batch, h', w', channels)."""
+        usual = self.data_format == "channels_last" and tuple(self.strides) == tuple(self.pool_size)
+        if not usual or not in_training(self) or not can_pool(inputs, self.pool_size, self.padding):
+            return super().call(inputs)
+        joined = pool_few(inputs, self.pool_size)
+        return pool(inputs, self.pool_size) if joined is None else joined
+
+
+def native_form(layer: keras.Layer) -> type | None:
+    """The class that computes a layer of Keras's or `fuse`'s in C++ within what XLA compiles; None: there is none."""
+    kind = type(layer)
+    if kind in BY_AMX:
+        half = multiplies_plainly(layer) and layer.compute_dtype == "bfloat16"
+        return BY_AMX[kind] if half and can_multiply() else None
+    if kind is keras.layers.MaxPooling2D:
+        return _MaxPooling2D
+    if kind in (keras.layers.Conv2D, SwappedConv2D) and layer.groups == 1 and is_few(tuple(layer.kernel.shape[:-1])):
+        return _FewConv2D
+    return None
