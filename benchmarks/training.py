@@ -53,8 +53,8 @@ OURS = (
     Peer("tfperf, loop by XLA", "keras_training", "tfperf, loop by XLA"),
     Peer("tfperf, loop by XLA, mixed_bfloat16", "keras_training", "tfperf, loop by XLA", "bfloat16"),
 )
-WITHOUT_CONVOLUTIONS = ("mlp", "transformer")
-"""Convolutions take XLA's loops a multiple: the loop by XLA is for these alone, XLA itself for all that are small."""
+NET_OF_CONVOLUTIONS = "resnet18"
+"""One of `get_net`'s for which XLA takes a multiple of the time."""
 KERAS = (
     Peer(DEFAULT, "keras_training", "fit"),
     Peer("Keras fit, mixed_bfloat16", "keras_training", "fit", "bfloat16"),
@@ -89,9 +89,8 @@ class Task(NamedTuple):
     @property
     def ours(self) -> tuple[Peer, ...]:
         """The ways of tfperf that are tried."""
-        small = self.net in NAMES and self.net != "resnet18"
-        wanted = {"tfperf, XLA": small, "tfperf, loop by XLA": self.net in WITHOUT_CONVOLUTIONS}
-        return tuple(peer for peer in OURS if wanted.get(peer.way, True))
+        by_xla = self.net in NAMES and self.net != NET_OF_CONVOLUTIONS
+        return tuple(peer for peer in OURS if by_xla or "XLA" not in peer.way)
 
     def __str__(self) -> str:
         return f"{self.net}, batch {self.batch_size}"

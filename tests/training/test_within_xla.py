@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures.layers import EXAMPLES, FEW, KERNELS, POLICIES, check_equal, check_near, everything, random_inputs
-from tfperf.training import fit
+from tfperf.training import convolution, fit, xla_function
 from tfperf.training.within_xla import native_form, with_native_layers
 from tfperf.training.xla_function import can_be_compiled
 
@@ -41,8 +41,8 @@ def drawn_net(data, policy):
     convolution = keras.layers.Conv2D(
         data.draw(st.integers(1, 70)), kernel, strides,
         data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
-        use_bias=data.draw(st.booleans()) and policy == "float32",
-        activation=data.draw(st.sampled_from([None, "relu"])),
+        use_bias=data.draw(st.booleans()),
+        activation=data.draw(st.sampled_from([None, "relu", "tanh"])),
         bias_initializer="normal",
     )  # fmt: skip
     net = keras.Sequential([keras.Input((*size, channels)), convolution])
@@ -113,6 +113,66 @@ def test_convolutions_of_few_channels_and_pooling_are_native_and_keras_s_afterwa
 
 
 @compiled
+def test_xla_leaves_out_the_convolution_that_is_not_pooled():
+    model = small_net()
+
+    @tf.function(jit_compile=True, autograph=False)
+    def step(inputs):
+        with with_native_layers(model), tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(inputs, training=True) ** 2)
+        return tape.gradient(loss, [one.value for one in model.trainable_variables])
+
+    program = step.experimental_get_compiler_ir(tf.constant(images()))(stage="optimized_hlo")
+    assert program.count('custom_call_target="tfperf_few_channels_f32"') == 1
+
+
+@compiled
+def test_what_is_convolved_may_be_used_elsewhere_too():
+    images_in = keras.Input((10, 10, 1))
+    convolved = keras.layers.Conv2D(8, 3, activation="relu")(images_in)
+    pooled = [keras.layers.MaxPooling2D(side)(convolved) for side in (2, 4)]
+    outputs = keras.layers.Concatenate()([keras.layers.Flatten()(one) for one in (*pooled, convolved)])
+    model = keras.Model(images_in, outputs)
+    upstream = np.random.default_rng(1).normal(size=[24, *model.output_shape[1:]])
+    plain = everything(model, tf.constant(images()), upstream, training=True)
+    with with_native_layers(model):
+        check_near(plain, everything(model, tf.constant(images()), upstream, training=True), "float32", None)
+
+
+@compiled
+@pytest.mark.parametrize("side", [15, 16])
+def test_windows_may_be_large(side):
+    """Of more than 255 places a window is pooled by itself."""
+    layers = [keras.Input((34, 33, 1)), keras.layers.Conv2D(5, 3, activation="relu"), keras.layers.MaxPooling2D(side)]
+    model, inputs = keras.Sequential(layers), random_inputs([3, 34, 33, 1], "float32")
+    assert calls_of(model, inputs) == (3 if side == 15 else 4)
+    upstream = np.random.default_rng(1).normal(size=model.compute_output_shape(inputs.shape))
+    plain = everything(model, inputs, upstream, training=True)
+    with with_native_layers(model):
+        check_near(plain, everything(model, inputs, upstream, training=True), "float32", None)
+
+
+@compiled
+@pytest.mark.filterwarnings("ignore:.build:UserWarning")
+def test_a_layer_that_is_never_called_and_sizes_of_numpy_are_no_trouble():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.used = keras.layers.Conv2D(4, np.array([3, 3]), np.array([2, 2]))
+            self.pool = keras.layers.MaxPooling2D(np.array([2, 2]))
+            self.spare = keras.layers.Conv2D(4, 3)
+            self.flat, self.dense = keras.layers.Flatten(), keras.layers.Dense(1)
+
+        def call(self, inputs):
+            return self.dense(self.flat(self.pool(self.used(inputs))))
+
+    model = Net()
+    model.compile("sgd", "mse")
+    loss = fit(model, images(), np.ones([24, 1]), batch_size=8, verbose=0, jit_compile=True).history["loss"]
+    assert np.isfinite(loss).all()
+
+
+@compiled
 def test_pooling_behind_another_layer_is_native_too():
     model = keras.Sequential([keras.Input((10, 10, 6)), keras.layers.Conv2D(8, 3), keras.layers.MaxPooling2D(3)])
     assert calls_of(model, np.zeros([4, 10, 10, 6], "float32")) == 2
@@ -128,11 +188,19 @@ def test_pooling_behind_another_layer_is_native_too():
         keras.layers.MaxPooling2D(3, strides=1),
         keras.layers.MaxPooling2D(3, padding="same"),
         keras.layers.MaxPooling2D(3, dtype="mixed_float16"),
+        keras.layers.Conv2D(8, 3, dtype="mixed_float16"),
     ],
 )
-def test_others_stay_xla_s(layer):
+def test_others_stay_keras_s(layer, monkeypatch):
+    monkeypatch.setattr(convolution, "convolve", None)  # it would be called
     model = keras.Sequential([keras.Input((10, 10, 2)), layer, keras.layers.Flatten(), keras.layers.Dense(1)])
     assert calls_of(model, np.zeros([4, 10, 10, 2], "float32")) == 0
+
+
+def test_without_a_compiler_all_are_keras_s(monkeypatch):
+    monkeypatch.setattr(xla_function, "is_there", lambda _: False)
+    monkeypatch.setattr(convolution, "convolve", None)
+    assert calls_of(small_net(), images()) == 0
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

@@ -128,8 +128,6 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
     dilation, channels first, heights and widths that are not known.
     """
 
-    _convolve_few = staticmethod(convolve_few)
-
     def call(self, inputs: Any) -> Any:
         """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
         if not self.suits(tuple(inputs.shape)):
@@ -141,7 +139,7 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
             outputs = outputs if bias is None else keras.ops.add(outputs, bias)
         elif in_training(self) and is_for_few(inputs, self.kernel_size):
             relu = activation is keras.activations.relu
-            outputs = self._convolve_few(inputs, kernel, bias, self.strides, self.padding, relu=relu)
+            outputs = convolve_few(inputs, kernel, bias, self.strides, self.padding, relu=relu)
             activation = None if relu else activation
         else:
             outputs = convolve(inputs, kernel, bias, self.strides, self.padding, training=in_training(self))

@@ -1,4 +1,4 @@
-"""Convolutions of few channels, as the first of a net: the gradients of their weights in one pass."""
+"""Convolutions of few channels, as the first of a net, by passes in C++: gradients, and within XLA all of it."""
 
 import functools
 import math
@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfperf.training import xla_function
 from tfperf.training.gradients import as_dense, gradients_by, with_gradient
 
-__all__ = ["convolve_few", "convolve_few_within_xla", "is_few", "is_for_few", "pool_few"]
+__all__ = ["convolve_few", "convolve_few_within_xla", "is_for_few", "pool_few"]
 
 SOURCE = "few_channels"
 
@@ -18,21 +18,17 @@ FEW_CHANNELS, FEW_WEIGHTS = 4, 27
 """What images have at most, and a kernel of 3 x 3 for three of them: weights for each filter. From larger kernels on
 oneDNN is faster."""
 
-MOST_PLACES = 254
-"""In a window: the code in C++ keeps where the largest was in 8 bits, and has one number for nowhere."""
+MOST_PLACES = 255
+"""In a window: the code in C++ keeps where the largest was in 8 bits, and 255 means nowhere."""
 
 MADE = "_tfperf_made"
 """Where a tensor in a graph keeps how `convolve_few_within_xla` computed it, and of what."""
 
 
-def is_few(shape: tuple[int, ...]) -> bool:
-    """Whether a kernel (height, width, channels) has so few weights that `convolve_few` is worth it."""
-    return shape[-1] <= FEW_CHANNELS and math.prod(shape) <= FEW_WEIGHTS
-
-
 def is_for_few(inputs: Any, kernel_size: tuple[int, int]) -> bool:
     """Whether `convolve_few` is there and worth it for inputs (batch, height, width, channels) and a kernel."""
-    few = is_few((*kernel_size, inputs.shape[-1]))
+    channels = inputs.shape[-1]
+    few = channels <= FEW_CHANNELS and math.prod(kernel_size) * channels <= FEW_WEIGHTS
     return few and inputs.dtype.name in xla_function.TYPES and xla_function.is_there(SOURCE)
 
 
@@ -75,7 +71,8 @@ def convolve_few_within_xla(
 def pool_few(convolved: Any, window: tuple[int, int]) -> Any:
     """Take the largest number of each window of what `convolve_few_within_xla` gave, in the same pass.
 
-    What was convolved is then written nowhere, unless it is used elsewhere: XLA leaves out what is not used.
+    What was convolved is then written nowhere: XLA leaves out what is not used. Where it is used elsewhere, it is
+    computed once more. It has no part in the gradients, so that a tape that watches it alone finds none.
 
     Args:
         convolved: that, or any other tensor.
@@ -108,7 +105,7 @@ class _Form(NamedTuple):
         outputs = tf.nn.bias_add(tf.nn.conv2d(inputs, kernel, **self.options), bias)
         return tf.nn.relu(outputs) if self.relu else outputs
 
-    def settings(self, inputs: Any, kernel: Any, window: tuple[int, int] = (1, 1)) -> dict[str, int]:
+    def settings(self, inputs: Any, kernel: Any, window: tuple[int, int]) -> dict[str, int]:
         """What the functions in C++ are told."""
         sizes, before = [], []
         for axis, stride in enumerate(self.strides):
@@ -154,7 +151,8 @@ def _function(form: _Form) -> Callable[..., Any]:
             return in_one_pass(upstream, tf.stop_gradient(outputs) if form.relu else upstream, *operands)
 
         def backward(upstream: Any) -> list[Any]:
-            back = _input_gradient(form, upstream, outputs, inputs, kernel)
+            masked = tf.raw_ops.ReluGrad(gradients=upstream, features=outputs) if form.relu else upstream
+            back = _input_gradient(form, masked, inputs, kernel)
             return [back, *gradients_by(of_weights, form.by_formulas, first=1)(upstream, inputs, kernel, bias)]
 
         return outputs, backward
@@ -162,11 +160,10 @@ def _function(form: _Form) -> Callable[..., Any]:
     return with_gradient(convolved)
 
 
-def _input_gradient(form: _Form, upstream: Any, outputs: Any, inputs: Any, kernel: Any) -> Any:
-    """Nobody needs this of images, and then graphs leave it out."""
-    masked = tf.raw_ops.ReluGrad(gradients=upstream, features=outputs) if form.relu else upstream
+def _input_gradient(form: _Form, upstream: Any, inputs: Any, kernel: Any) -> Any:
+    """(batch, height, width, channels), of the convolution's upstream gradients. Graphs leave it out for images."""
     sizes = tf.shape(inputs)
-    return tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=masked, **form.options)
+    return tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=upstream, **form.options)
 
 
 @functools.cache
@@ -196,13 +193,22 @@ def _pooling_function(form: _Form, window: tuple[int, int]) -> Callable[..., Any
 
         def backward(upstream: Any) -> list[Any]:
             upstream = as_dense(upstream, outputs)
-            with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                found = formulas(inputs, kernel, bias)
-            back = tape.gradient(found, inputs, upstream)  # nobody needs this of images, and then graphs leave it out
+            told = form.settings(inputs, kernel, window)
+            sizes = told["convolved_height"], told["convolved_width"]
+            back = _input_gradient(form, _spread(upstream, places, window, sizes), inputs, kernel)
             return [back, *gradients_by(of_weights, formulas, first=1)(upstream, inputs, kernel, bias)]
 
         return outputs, backward
 
     function: Callable[..., Any] = tf.custom_gradient(pooled)
     return function
+
+
+def _spread(numbers: Any, places: Any, window: tuple[int, int], sizes: tuple[int, int]) -> Any:
+    """Put numbers (batch, h, w, filters) at their places in windows, and zeros elsewhere: (batch, *sizes, filters)."""
+    of_places = tf.reshape(tf.range(math.prod(window), dtype=tf.int32), [1, 1, window[0], 1, window[1], 1])
+    apart = [tf.cast(places, tf.int32)[:, :, None, :, None], numbers[:, :, None, :, None]]
+    windows = tf.where(apart[0] == of_places, apart[1], tf.zeros([], numbers.dtype))  # (batch, h', h, w', w, filters)
+    used = [count * side for count, side in zip(numbers.shape[1:3], window, strict=True)]
+    rest = [[0, 0], *([0, size - side] for size, side in zip(sizes, used, strict=True)), [0, 0]]
+    return tf.pad(tf.reshape(windows, [-1, *used, numbers.shape[-1]]), rest)

@@ -50,10 +50,10 @@ def fit(
         batch_size, epochs, verbose, callbacks, validation_data, shuffle, sample_weight, initial_epoch: as in Keras.
         seconds_per_call: about what the steps of one call take together.
         jit_compile: have XLA compile the whole loop. Without it, XLA compiles each step by itself, where the model was
-            compiled so. The loop has no cost of a step any more, which small nets of `Dense` gain from; convolutions
-            are slow in it on a CPU. A last batch that is smaller is compiled by itself. Every operation must be one
-            that XLA has. In bfloat16 `Dense` layers multiply by AMX, where the processor has it and there is
-            a C++ compiler.
+            compiled so. The loop has no cost of a step any more, which small nets gain from. A last batch that is
+            smaller is compiled by itself. Every operation must be one that XLA has. Where there is a C++ compiler,
+            max pooling, convolutions of few channels, and in bfloat16 by AMX `Dense` layers are computed in C++;
+            other convolutions are slow in it on a CPU.
 
     Returns:
         What Keras's `fit` returns: `history` has a list for each metric, a number for each epoch.

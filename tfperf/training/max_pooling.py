@@ -14,12 +14,12 @@ __all__ = ["can_pool", "pool"]
 
 SOURCE = "max_pooling"
 
-MOST_PLACES = 2**16 - 1
+MOST_PLACES = 2**16
 """In a window: the code in C++ counts them in 16 bits."""
 
 
 def can_pool(inputs: Any, window: tuple[int, int], padding: str) -> bool:
-    """Whether `pool` computes the largest numbers of windows that do not overlap, and is there.
+    """Whether `pool` takes such images and windows, and is there.
 
     Args:
         inputs: images, in any type.
@@ -36,6 +36,7 @@ def can_pool(inputs: Any, window: tuple[int, int], padding: str) -> bool:
 def pool(inputs: Any, window: tuple[int, int]) -> Any:
     """Take the largest number of each window where `can_pool`, forward and backward in one pass each.
 
+    Windows do not overlap, and leave nothing out between them.
     Where the largest number is there twice, the first has the gradient, as in TensorFlow.
 
     Args:

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+import tensorflow as tf
 
+from tfperf.training.activation import activate
 from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.dense import BY_AMX, multiplies_plainly
-from tfperf.training.few_channels import convolve_few_within_xla, is_few, pool_few
+from tfperf.training.few_channels import convolve_few_within_xla, is_for_few, pool_few
 from tfperf.training.matmul import can_multiply
 from tfperf.training.max_pooling import can_pool, pool
 from tfperf.training.saved_form import in_training, saved_as, with_class
@@ -33,10 +35,33 @@ def with_native_layers(model: keras.Model) -> Iterator[None]:
 
 
 @saved_as(keras.layers.Conv2D)
-class _FewConv2D(SwappedConv2D):
-    """The same as `SwappedConv2D` of few channels, in C++ forward too."""
+class _FewConv2D(keras.layers.Conv2D):  # type: ignore[misc]
+    """Keras's `Conv2D` of few channels, in C++."""
 
-    _convolve_few = staticmethod(convolve_few_within_xla)
+    def call(self, inputs: Any) -> Any:
+        """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
+        return _convolved(self, inputs) if _is_for_few(self, inputs) else super().call(inputs)
+
+
+@saved_as(keras.layers.Conv2D)
+class _FewSwappedConv2D(SwappedConv2D):
+    """The same of `SwappedConv2D`."""
+
+    def call(self, inputs: Any) -> Any:
+        """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
+        return _convolved(self, inputs) if _is_for_few(self, inputs) else super().call(inputs)
+
+
+def _is_for_few(layer: Any, inputs: Any) -> bool:
+    suits = SwappedConv2D.suits(layer, tuple(inputs.shape)) and layer.groups == 1
+    return suits and in_training(layer) and is_for_few(inputs, layer.kernel_size)
+
+
+def _convolved(layer: Any, inputs: Any) -> Any:
+    kernel, bias = (None if one is None else tf.convert_to_tensor(one) for one in (layer.kernel, layer.bias))
+    relu = layer.activation is keras.activations.relu
+    outputs = convolve_few_within_xla(inputs, kernel, bias, layer.strides, layer.padding, relu=relu)
+    return outputs if relu or layer.activation is None else activate(layer, layer.activation, outputs)
 
 
 @saved_as(keras.layers.MaxPooling2D)
@@ -52,14 +77,18 @@ class _MaxPooling2D(keras.layers.MaxPooling2D):  # type: ignore[misc]
         return pool(inputs, self.pool_size) if joined is None else joined
 
 
+OF_IMAGES = {
+    keras.layers.Conv2D: _FewConv2D,
+    SwappedConv2D: _FewSwappedConv2D,
+    keras.layers.MaxPooling2D: _MaxPooling2D,
+}
+"""Classes that are computed in C++ where they can be, call by call."""
+
+
 def native_form(layer: keras.Layer) -> type | None:
     """The class that computes a layer of Keras's or `fuse`'s in C++ within what XLA compiles; None: there is none."""
     kind = type(layer)
     if kind in BY_AMX:
         half = multiplies_plainly(layer) and layer.compute_dtype == "bfloat16"
         return BY_AMX[kind] if half and can_multiply() else None
-    if kind is keras.layers.MaxPooling2D:
-        return _MaxPooling2D
-    if kind in (keras.layers.Conv2D, SwappedConv2D) and layer.groups == 1 and is_few(tuple(layer.kernel.shape[:-1])):
-        return _FewConv2D
-    return None
+    return OF_IMAGES.get(kind)

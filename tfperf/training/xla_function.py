@@ -24,7 +24,7 @@ OPTIONS = ("-std=c++17", "-w", "-O3", "-fopenmp-simd", "-fPIC", "-shared", "-fvi
 EXTENSIONS = {"avx512_bf16": "-mavx512bf16"}
 """Linux's name of what a processor may have beyond its level -> the option that makes use of it."""
 
-MORE_OPTIONS = dict.fromkeys(("kernel_gradient", "matmul"), ("-mamx-tile", "-mamx-bf16", "-mavx512bf16"))
+MORE_OPTIONS = dict.fromkeys(("kernel_gradient", "matmul"), ("-mamx-tile", "-mamx-bf16"))
 """For sources that are loaded only on processors that have these."""
 
 TYPES = {"float32": "f32", "bfloat16": "bf16"}
@@ -85,8 +85,8 @@ def call(
 
     Args:
         operands: tensors of one axis or more, whose sizes are known but for the first of each.
-        results: for each result the number of the operand whose shape and type it has, or its shape and type. There
-            the first size may be open: it is that of the first operand.
+        results: for each result the number of the operand whose shape and type it has, or its shape and type. The first
+            size of such a shape may be open, and is then that of the first operand.
         settings: numbers that the function asks for by name, `int32_t` or `float`.
     """
     forms = [operands[one] if isinstance(one, int) else one for one in results]
@@ -161,7 +161,7 @@ def _module(
 
 def _number(value: int | float) -> str:
     """A number as MLIR writes it: with digits enough for any in float32, and a decimal point."""
-    return f"{value} : i32" if isinstance(value, int) else f"{value:.9e} : f32"
+    return f"{value} : i32" if hasattr(value, "__index__") else f"{value:.9e} : f32"
 
 
 def _kind(tensor: Any) -> str:

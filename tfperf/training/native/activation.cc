@@ -87,20 +87,21 @@ struct Gelu {
 };
 
 template <typename Work>
-void in_pieces(ffi::ThreadPool& pool, int64_t count, const Work& work) {
+ffi::Error in_pieces(ffi::ThreadPool& pool, int64_t count, const Work& work) {
   const int64_t parts = parts_worth(pool, count, kWorthAThread);
-  in_parallel(pool, parts, [=](int64_t part) { work(count * part / parts, count * (part + 1) / parts); });
+  return told([&] {
+    in_parallel(pool, parts, [=](int64_t part) { work(count * part / parts, count * (part + 1) / parts); });
+  });
 }
 
 template <typename T, typename Function>
 ffi::Error forward(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> y) {
   const T* const from = numbers_of<T>(x);
   T* const to = numbers_of<T>(y);
-  in_pieces(pool, x.element_count(), [=](int64_t begin, int64_t end) {
+  return in_pieces(pool, x.element_count(), [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) narrow(Function::value(widened(from[i])), to + i);
   });
-  return ffi::Error::Success();
 }
 
 template <typename T, typename Function>
@@ -108,13 +109,12 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, f
   const T* const upstream = numbers_of<T>(dy);
   const T* const from = numbers_of<T>(x);
   T* const to = numbers_of<T>(dx);
-  in_pieces(pool, x.element_count(), [=](int64_t begin, int64_t end) {
+  return in_pieces(pool, x.element_count(), [=](int64_t begin, int64_t end) {
 #pragma omp simd
     for (int64_t i = begin; i < end; ++i) {
       narrow(widened(upstream[i]) * Function::slope(widened(from[i])), to + i);
     }
   });
-  return ffi::Error::Success();
 }
 
 auto forward_form() {

@@ -124,11 +124,9 @@ void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const
       for (int64_t i = 0; i < row; ++i) narrow(back[i], dx + number * row + i);
     }
   });
-  for (int64_t i = 0; i < weights; ++i) {
-    float sum = 0;
-    for (int64_t part = 0; part < parts; ++part) sum += all_sums[part * weights + i];
-    narrow(sum, dkernel + i);
-  }
+  for (int64_t part = 1; part < parts; ++part)
+    for (int64_t i = 0; i < weights; ++i) sums[i] += sums[part * weights + i];
+  for (int64_t i = 0; i < weights; ++i) narrow(sums[i], dkernel + i);
 }
 
 template <typename T>
@@ -137,9 +135,10 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, f
                     int32_t left) {
   const auto out = dy.dimensions(), in = x.dimensions(), taps = kernel.dimensions();
   const Sizes sizes{in[1], in[2], in[3], out[1], out[2], taps[0], taps[1], stride, above, left};
-  differentiate(pool, in[0], sizes, numbers_of<T>(dy), numbers_of<T>(x), numbers_of<T>(kernel), numbers_of<T>(dx),
-                numbers_of<T>(dkernel));
-  return ffi::Error::Success();
+  return told([&] {
+    differentiate(pool, in[0], sizes, numbers_of<T>(dy), numbers_of<T>(x), numbers_of<T>(kernel), numbers_of<T>(dx),
+                  numbers_of<T>(dkernel));
+  });
 }
 
 auto form() {

@@ -77,8 +77,9 @@ template <typename T>
 ffi::Error forward(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::Buffer<ffi::U64> key, ffi::Buffer<ffi::U64> counter,
                    ffi::Result<ffi::AnyBuffer> y, int32_t threshold, float scale) {
   const Stream stream{key.typed_data()[0], counter.typed_data()[0], counter.typed_data()[1]};
-  drop(pool, stream, x.element_count(), numbers_of<T>(x), numbers_of<T>(y), threshold, scale);
-  return ffi::Error::Success();
+  return told([&] {
+    drop(pool, stream, x.element_count(), numbers_of<T>(x), numbers_of<T>(y), threshold, scale);
+  });
 }
 
 auto form() {

@@ -77,14 +77,17 @@ template <typename T>
 void convolve_row(const Sizes& of, const float* x, const float* kernel, const float* bias, T* y) {
   const int64_t step = of.stride_along * of.channels, width = of.convolved_width;
   in_registers(of.filters, [=](auto lanes, int64_t at) {
-    const auto from = [=](auto count, int64_t column) {
+    const auto convolve_at = [=](auto count, int64_t column) {
       convolve<T, count, lanes>(of, x + column * step, kernel + at, bias + at, y + column * of.filters + at);
     };
     int64_t column = 0;
-    for (; column + kColumns <= width; column += kColumns) from(std::integral_constant<int, kColumns>(), column);
+    for (; column + kColumns <= width; column += kColumns)
+      convolve_at(std::integral_constant<int, kColumns>(), column);
     if (column == width) return;
-    if (column > 0) return from(std::integral_constant<int, kColumns>(), width - kColumns);  // some of them once more
-    for (; column < width; ++column) from(std::integral_constant<int, 1>(), column);
+    if (column > 0)  // some of them once more
+      convolve_at(std::integral_constant<int, kColumns>(), width - kColumns);
+    else
+      for (; column < width; ++column) convolve_at(std::integral_constant<int, 1>(), column);
   });
 }
 
@@ -190,7 +193,8 @@ void add_up_all(const Sizes& of, const T* up, const float* x, float* dkernel, fl
   });
 }
 
-// The places of N numbers of the result: as `compute` wrote them, or of the result itself without pooling.
+// The places of N numbers of the result: as `compute` wrote them, or told from the result itself where nothing was pooled,
+// which without a ReLU is not looked at.
 template <int N>
 typename Neighbours<N>::Bits places_of(const uint8_t* places, bool) {
   typename Neighbours<N>::Bytes bytes;
@@ -237,11 +241,9 @@ void differentiate(ffi::ThreadPool& pool, const Sizes& of, const T* dy, const Pl
       }
     }
   });
-  for (int64_t i = 0; i < all; ++i) {
-    float sum = 0;
-    for (int64_t part = 0; part < parts; ++part) sum += all_sums[part * all + i];
-    narrow(sum, i < of.weights() ? dkernel + i : dbias + (i - of.weights()));
-  }
+  for (int64_t part = 1; part < parts; ++part)
+    for (int64_t i = 0; i < all; ++i) sums[i] += sums[part * all + i];
+  for (int64_t i = 0; i < all; ++i) narrow(sums[i], i < of.weights() ? dkernel + i : dbias + (i - of.weights()));
 }
 
 Sizes sizes_of(ffi::AnyBuffer x, ffi::AnyBuffer kernel, int32_t stride_down, int32_t stride_along, int32_t above,
@@ -256,18 +258,20 @@ Sizes sizes_of(ffi::AnyBuffer x, ffi::AnyBuffer kernel, int32_t stride_down, int
 template <typename T, typename... Numbers>
 ffi::Error forward(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer kernel, ffi::AnyBuffer bias,
                    ffi::Result<ffi::AnyBuffer> y, ffi::Result<ffi::AnyBuffer> places, int32_t relu, Numbers... numbers) {
-  compute(pool, sizes_of(x, kernel, numbers...), numbers_of<T>(x), numbers_of<T>(kernel), numbers_of<T>(bias), relu != 0,
-          numbers_of<T>(y), numbers_of<uint8_t>(places));
-  return ffi::Error::Success();
+  return told([&] {
+    compute(pool, sizes_of(x, kernel, numbers...), numbers_of<T>(x), numbers_of<T>(kernel), numbers_of<T>(bias),
+            relu != 0, numbers_of<T>(y), numbers_of<uint8_t>(places));
+  });
 }
 
 template <typename T, typename Places, typename... Numbers>
 ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer places, ffi::AnyBuffer x,
                     ffi::AnyBuffer kernel, ffi::AnyBuffer, ffi::Result<ffi::AnyBuffer> dkernel,
                     ffi::Result<ffi::AnyBuffer> dbias, int32_t relu, Numbers... numbers) {
-  differentiate(pool, sizes_of(x, kernel, numbers...), numbers_of<T>(dy), numbers_of<Places>(places), relu != 0,
-                numbers_of<T>(x), numbers_of<T>(dkernel), numbers_of<T>(dbias));
-  return ffi::Error::Success();
+  return told([&] {
+    differentiate(pool, sizes_of(x, kernel, numbers...), numbers_of<T>(dy), numbers_of<Places>(places), relu != 0,
+                  numbers_of<T>(x), numbers_of<T>(dkernel), numbers_of<T>(dbias));
+  });
 }
 
 template <typename Binding>

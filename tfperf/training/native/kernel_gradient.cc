@@ -181,12 +181,9 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, f
                     int32_t above, int32_t left) {
   const auto out = dy.dimensions(), in = x.dimensions(), taps = dkernel->dimensions();
   const Sizes sizes{in[1], in[2], in[3], out[1], out[2], out[3], taps[0], taps[1], above, left};
-  try {
+  return told([&] {
     differentiate(pool, in[0], sizes, numbers_of<uint16_t>(dy), numbers_of<uint16_t>(x), numbers_of<uint16_t>(dkernel));
-  } catch (const std::bad_alloc&) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for the gradient of a kernel");
-  }
-  return ffi::Error::Success();
+  });
 }
 
 auto form() {

@@ -104,8 +104,9 @@ template <typename T>
 ffi::Error forward(ffi::ThreadPool pool, ffi::AnyBuffer x, Weights gamma, Weights beta, ffi::Result<ffi::AnyBuffer> y,
                    float epsilon) {
   const int64_t width = gamma.element_count(), rows = x.element_count() / std::max<int64_t>(1, width);
-  normalize(pool, rows, width, epsilon, numbers_of<T>(x), gamma.typed_data(), beta.typed_data(), numbers_of<T>(y));
-  return ffi::Error::Success();
+  return told([&] {
+    normalize(pool, rows, width, epsilon, numbers_of<T>(x), gamma.typed_data(), beta.typed_data(), numbers_of<T>(y));
+  });
 }
 
 template <typename T>
@@ -113,9 +114,10 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, W
                     ffi::Result<ffi::AnyBuffer> dx, ffi::Result<Weights> dgamma, ffi::Result<Weights> dbeta,
                     float epsilon) {
   const int64_t width = gamma.element_count(), rows = x.element_count() / std::max<int64_t>(1, width);
-  differentiate(pool, rows, width, epsilon, numbers_of<T>(dy), numbers_of<T>(x), gamma.typed_data(),
-                numbers_of<T>(dx), dgamma->typed_data(), dbeta->typed_data());
-  return ffi::Error::Success();
+  return told([&] {
+    differentiate(pool, rows, width, epsilon, numbers_of<T>(dy), numbers_of<T>(x), gamma.typed_data(),
+                  numbers_of<T>(dx), dgamma->typed_data(), dbeta->typed_data());
+  });
 }
 
 auto forward_form() {

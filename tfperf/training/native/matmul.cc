@@ -11,6 +11,7 @@ namespace ffi = xla::ffi;
 
 constexpr int64_t kWorthAThread = 1 << 20;        // multiplications
 constexpr int64_t kWorthAThreadToPack = 1 << 15;  // numbers
+constexpr int64_t kManyBlocks = 8;                // for a thread: one more or less is little
 
 // Tiles of a matrix: of tile (i, k) the first row begins at numbers + i * down + k * along, the next a stride later.
 struct Tiles {
@@ -90,10 +91,11 @@ void multiply(ffi::ThreadPool& pool, const Matrix& a, const Matrix& b, uint16_t*
   const int64_t height = a.outer, width = b.outer, tiles = rounded_up(a.inner, kInner) / kInner;
   const int64_t down = first_operand.blocks(), along = second_operand.blocks();
   // Threads share the longer side of the product, and each packs its own of that operand, which saves waiting once
-  // more for all. Where they are more than its blocks, they share the blocks of the product.
+  // more for all. Where that side cannot be shared evenly, they share the blocks of the product.
   const bool by_rows = down > along;
   const Operand &shared = by_rows ? first_operand : second_operand, &whole = by_rows ? second_operand : first_operand;
-  const bool packs_own = pool.num_threads() <= shared.blocks();
+  const int64_t threads = std::max<int64_t>(1, pool.num_threads());
+  const bool packs_own = shared.blocks() % threads == 0 || shared.blocks() >= kManyBlocks * threads;
   const int64_t each = packs_own ? std::max<int64_t>(1, whole.blocks()) : 1;
   const int64_t count = down * along / each, worth = parts_worth(pool, height * width * a.inner, kWorthAThread);
   const int64_t parts = std::max<int64_t>(1, std::min(worth, count));
@@ -128,12 +130,7 @@ ffi::Error product(ffi::ThreadPool pool, ffi::AnyBuffer a, ffi::AnyBuffer b, ffi
                     transposed_first != 0};
   const Matrix columns{numbers_of<uint16_t>(b), of_b[transposed_second ? 0 : 1], of_b[transposed_second ? 1 : 0],
                        transposed_second == 0};
-  try {
-    multiply(pool, rows, columns, numbers_of<uint16_t>(c));
-  } catch (const std::bad_alloc&) {
-    return ffi::Error(ffi::ErrorCode::kResourceExhausted, "no memory for the tiles of a product");
-  }
-  return ffi::Error::Success();
+  return told([&] { multiply(pool, rows, columns, numbers_of<uint16_t>(c)); });
 }
 
 auto form() {

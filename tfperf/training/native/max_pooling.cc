@@ -49,16 +49,18 @@ void spread_row(const Sizes& of, const T* dy, const T* x, T* dx) {
   }
 }
 
-// Does work(part of the rows of the output, counted through all images) on the pool's threads.
+// Does work(out, in, row) for each row of the output: where it begins there and in the input, and its number in its image.
 template <typename Work>
-void for_rows(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const Work& work) {
+ffi::Error for_rows(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const Work& work) {
   const int64_t rows = images * of.out_height(), numbers = images * of.height * of.row();
   const int64_t parts = parts_worth(pool, numbers, kWorthAThread);
-  in_parallel(pool, parts, [=](int64_t part) {
-    for (int64_t number = rows * part / parts; number < rows * (part + 1) / parts; ++number) {
-      const int64_t image = number / of.out_height(), row = number % of.out_height();
-      work(number * of.out_row(), (image * of.height + row * of.window_height) * of.row(), row);
-    }
+  return told([&] {
+    in_parallel(pool, parts, [=](int64_t part) {
+      for (int64_t number = rows * part / parts; number < rows * (part + 1) / parts; ++number) {
+        const int64_t image = number / of.out_height(), row = number % of.out_height();
+        work(number * of.out_row(), (image * of.height + row * of.window_height) * of.row(), row);
+      }
+    });
   });
 }
 
@@ -70,8 +72,7 @@ ffi::Error forward(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::Result<ffi::AnyB
   const Sizes of{in[1], in[2], in[3], window_height, window_width};
   const T* const from = numbers_of<T>(x);
   T* const to = numbers_of<T>(y);
-  for_rows(pool, in[0], of, [=](int64_t out, int64_t first, int64_t) { pool_row(of, from + first, to + out); });
-  return ffi::Error::Success();
+  return for_rows(pool, in[0], of, [=](int64_t out, int64_t first, int64_t) { pool_row(of, from + first, to + out); });
 }
 
 // From dy, as y, and x to dx, as x.
@@ -82,14 +83,13 @@ ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, f
   const Sizes of{in[1], in[2], in[3], window_height, window_width};
   const T *const upstream = numbers_of<T>(dy), *const from = numbers_of<T>(x);
   T* const to = numbers_of<T>(dx);
-  for_rows(pool, in[0], of, [=](int64_t out, int64_t first, int64_t row) {
+  return for_rows(pool, in[0], of, [=](int64_t out, int64_t first, int64_t row) {
     spread_row(of, upstream + out, from + first, to + first);
     if (row + 1 < of.out_height()) return;
     const int64_t left = of.height - of.out_height() * of.window_height;  // rows that no window reads
     T* const behind = to + first + of.window_height * of.row();
     std::fill(behind, behind + left * of.row(), T{});
   });
-  return ffi::Error::Success();
 }
 
 auto forward_form() {

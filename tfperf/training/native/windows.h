@@ -37,8 +37,8 @@ struct Largest {
   }
 };
 
-// Writes N numbers to the places where they belong, and zeros to all others of the window. They are moved, not computed
-// with, as whole numbers that are as wide.
+// Writes N numbers to the places where they belong, and zeros to all others of the window. Whole numbers of the same width
+// stand for them, as nothing is computed.
 template <typename T, int N>
 void spread(const Window& window, const T* numbers, typename Neighbours<N>::Bits places, T* to) {
   using Whole = std::conditional_t<sizeof(T) == 2, uint16_t, uint32_t>;

@@ -18,8 +18,8 @@ extern "C" const XLA_FFI_Api* XLA_FFI_GetApi();  // TensorFlow's
 namespace tfperf {
 
 // Runs work(0) ... work(parts - 1) on the pool's threads and on this one. Parts are taken, not given out: nobody waits
-// for one that has not begun, so this thread may be one of the pool's own. It takes the first parts and the others the
-// last ones: what they wrote is still in their caches when the same places are read next. What a part throws is thrown
+// for one that has not begun, so this thread may be one of the pool's own. This thread takes parts from the first on, the
+// others from the last on, so that each finds in its cache what it wrote in the call before. What a part throws is thrown
 // here when all are done.
 template <typename Work>
 void in_parallel(xla::ffi::ThreadPool& pool, int64_t parts, const Work& work) {
@@ -62,6 +62,17 @@ inline int64_t parts_worth(const xla::ffi::ThreadPool& pool, int64_t work, int64
   constexpr int64_t kPartsOfAThread = 4;
   const int64_t threads = std::min(pool.num_threads(), work / worth_a_thread);
   return threads > 1 ? threads * kPartsOfAThread : 1;
+}
+
+// What XLA is told when work is done: that it is, or that there was no memory. Nothing is thrown into XLA.
+template <typename Work>
+xla::ffi::Error told(const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    return xla::ffi::Error(xla::ffi::ErrorCode::kResourceExhausted, "no memory for training in C++");
+  }
+  return xla::ffi::Error::Success();
 }
 
 template <typename T>
