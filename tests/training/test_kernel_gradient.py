@@ -54,10 +54,13 @@ SIDE = st.integers(1, 18)
 @example(batch=3, size=(40, 35), channels=40, filters=33, kernel=(3, 3), padding="same")  # an image is more than a pass
 @example(batch=64, size=(5, 5), channels=96, filters=64, kernel=(5, 5), padding="valid")  # one place for each image
 @example(batch=60, size=(6, 6), channels=160, filters=250, kernel=(3, 3), padding="same")  # threads share the channels
+@example(batch=3, size=(150, 140), channels=5, filters=6, kernel=(4, 3), padding="same")  # images are taken by rows
+@example(batch=1, size=(130, 300), channels=36, filters=6, kernel=(3, 2), padding="valid")
 @example(batch=1, size=(18, 17), channels=70, filters=70, kernel=(3, 3), padding="same")  # fewer images than threads
 @example(batch=3, size=(2, 1), channels=5, filters=7, kernel=(5, 4), padding="same")  # the kernel is larger
 @example(batch=0, size=(5, 5), channels=4, filters=4, kernel=(3, 3), padding="same")
 @example(batch=2, size=(0, 5), channels=4, filters=4, kernel=(1, 3), padding="same")
+@example(batch=2, size=(5, 0), channels=4, filters=4, kernel=(3, 1), padding="same")
 def test_it_is_that_of_float32_for_any_shape(batch, size, channels, filters, kernel, padding):
     assume(padding == "same" or all(side >= width for side, width in zip(size, kernel, strict=True)))
     given = operands(batch, size, channels, filters, kernel, padding)

@@ -16,6 +16,7 @@ namespace ffi = xla::ffi;
 
 constexpr int64_t kWorthAThread = 1 << 20;  // multiplications
 constexpr int64_t kTogether = 1024;         // places of small images that are packed together
+constexpr int64_t kMostPlaces = 1 << 14;    // of an image that are; larger ones are taken some rows at a time
 constexpr int64_t kAtATime = 256;           // places of the images that stay in the nearest cache for all of the kernel
 constexpr int64_t kMostSums = 1 << 18;      // for which threads share images alone
 
@@ -36,9 +37,10 @@ struct Sizes {
   int64_t sums() const { return sums_of(all_channels()); }
 };
 
-// Some images and some blocks of channels: the first and how many. The last block may have channels that are not there.
+// Some images, or some rows of one's upstream gradients, and some blocks of channels: the first and how many. The last
+// block may have channels that are not there.
 struct Share {
-  int64_t image, images, channel, channels;
+  int64_t image, images, row, rows, channel, channels;
 };
 
 // What a thread works with.
@@ -98,17 +100,20 @@ void copy_rows(const uint16_t* from, int64_t rows, int64_t width, int64_t channe
 // Adds what a share contributes to its sums, or begins with it.
 void add_share(const Sizes& of, const uint16_t* dy, const uint16_t* x, const Share& share, bool begins, Memory& memory,
                float* sums) {
-  const int64_t places = rounded_up(share.images * of.image(), kInner), steps = places / kInner;
+  const int64_t places = rounded_up((share.images - 1) * of.image() + share.rows * of.row(), kInner);
+  const int64_t steps = places / kInner;
   const int64_t length = rounded_up(places + of.reach(), 2 * kInner) + kInner;  // rows lie in unlike lines of the cache
   const int64_t channels = std::min(share.channels, of.channels - share.channel);
   uint16_t* line = with_zeros(memory.line, length * channels);
   uint16_t* upstream = with_zeros(memory.upstream, places * of.filters);
+  const int64_t top = share.row - of.above;  // the first row of the inputs that is read, or of the zeros above them
+  const int64_t begin = std::max<int64_t>(0, top), end = std::min(of.height, top + share.rows + of.kernel_height - 1);
   for (int64_t image = 0; image < share.images; ++image) {
-    copy_rows(x + (share.image + image) * of.height * of.width * of.channels + share.channel, of.height, of.width,
-              of.channels, channels, line + (image * of.image() + of.above * of.row() + of.left) * channels,
-              of.row() * channels);
-    copy_rows(dy + (share.image + image) * of.out_height * of.out_width * of.filters, of.out_height, of.out_width,
-              of.filters, of.filters, upstream + image * of.image() * of.filters, of.row() * of.filters);
+    const int64_t row = (share.image + image) * of.height + begin, out_row = (share.image + image) * of.out_height;
+    copy_rows(x + row * of.width * of.channels + share.channel, end - begin, of.width, of.channels, channels,
+              line + (image * of.image() + (begin - top) * of.row() + of.left) * channels, of.row() * channels);
+    copy_rows(dy + (out_row + share.row) * of.out_width * of.filters, share.rows, of.out_width, of.filters, of.filters,
+              upstream + image * of.image() * of.filters, of.row() * of.filters);
   }
   const Matrix inputs{line, channels, length, true}, gradients{upstream, of.filters, places, true};
   uint16_t* rows = memory.rows.of_tiles(rounded_up(share.channels * length, kTile) / kTile);
@@ -129,14 +134,14 @@ void add_share(const Sizes& of, const uint16_t* dy, const uint16_t* x, const Sha
                          sums + (i * of.kernel_width + j) * kBlock * kBlock);
 }
 
-// How many images are packed together: enough that the sums are not read and written for few products.
-int64_t together(const Sizes& of, int64_t channels) {
+// How many places are packed together at least: enough that the sums are not read and written for few products.
+int64_t together(const Sizes& of, int64_t channels, int64_t least) {
   const int64_t for_sums = of.sums_of(channels) * sizeof(float) / (sizeof(uint16_t) * (channels + of.all_filters()));
-  return std::max<int64_t>(1, std::max(kTogether, for_sums) / of.image());
+  return std::max(least, for_sums);
 }
 
-// Threads share the images, each with sums of its own, which are added up. Where sums are many, or images few, they share
-// the channels, and the images where threads are left over.
+// Threads share the images, or their bands of rows, each with sums of its own, which are added up. Where sums are many, or
+// bands few, they share the channels, and the bands where threads are left over.
 void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const uint16_t* dy, const uint16_t* x,
                    uint16_t* dkernel) {
   static thread_local Buffer of_sums;
@@ -144,19 +149,28 @@ void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const
   const int64_t threads =
       std::max<int64_t>(1, std::min(static_cast<int64_t>(pool.num_threads()), multiplications / kWorthAThread));
   const int64_t blocks = of.all_channels() / kBlock;
-  const int64_t of_channels = of.sums() <= kMostSums && threads <= images ? 1 : std::min(threads, blocks);
-  const int64_t of_images = of.image() == 0 ? 0 : std::min(threads / of_channels, images);
+  const int64_t rows = of.image() <= kMostPlaces
+                           ? of.out_height
+                           : std::min(of.out_height, together(of, of.all_channels(), kMostPlaces) / of.row() + 1);
+  const bool none = rows == 0 || of.image() == 0;
+  const int64_t bands_of_image = none ? 0 : (of.out_height + rows - 1) / rows, bands = images * bands_of_image;
+  const int64_t of_channels = of.sums() <= kMostSums && threads <= bands ? 1 : std::min(threads, blocks);
+  const int64_t of_images = std::min(threads / of_channels, bands);
   float* sums = reinterpret_cast<float*>(of_sums.of_tiles(rounded_up(2 * of_images * of.sums(), kTile) / kTile));
   in_parallel(pool, of_images * of_channels, [&, sums](int64_t part) {
     static thread_local Memory memory;
     const TilesInUse tiles_in_use;
     const int64_t i = part / of_channels, j = part % of_channels;
-    const int64_t begin = images * i / of_images, end = images * (i + 1) / of_images;
+    const int64_t begin = bands * i / of_images, end = bands * (i + 1) / of_images;
     const int64_t channel = blocks * j / of_channels * kBlock;
-    const int64_t channels = blocks * (j + 1) / of_channels * kBlock - channel, step = together(of, channels);
-    for (int64_t image = begin; image < end; image += step)
-      add_share(of, dy, x, {image, std::min(step, end - image), channel, channels}, image == begin, memory,
-                sums + i * of.sums() + of.sums_of(channel));
+    const int64_t channels = blocks * (j + 1) / of_channels * kBlock - channel;
+    const int64_t step = bands_of_image > 1 ? 1 : std::max<int64_t>(1, together(of, channels, kTogether) / of.image());
+    for (int64_t band = begin; band < end; band += step) {
+      const int64_t row = band % bands_of_image * rows;
+      const Share share{band / bands_of_image, std::min(step, end - band), row, std::min(rows, of.out_height - row),
+                        channel, channels};
+      add_share(of, dy, x, share, band == begin, memory, sums + i * of.sums() + of.sums_of(channel));
+    }
     for (Buffer* buffer : {&memory.line, &memory.rows, &memory.upstream, &memory.columns}) buffer->forget_if_large();
   });
   in_parallel(pool, of_channels, [&, sums](int64_t part) {
