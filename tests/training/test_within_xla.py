@@ -142,7 +142,7 @@ def test_what_is_convolved_may_be_used_elsewhere_too():
 @compiled
 @pytest.mark.parametrize("side", [15, 16])
 def test_windows_may_be_large(side):
-    """Of more than 255 places a window is pooled by itself."""
+    """A window of more than 255 places is pooled by itself."""
     layers = [keras.Input((34, 33, 1)), keras.layers.Conv2D(5, 3, activation="relu"), keras.layers.MaxPooling2D(side)]
     model, inputs = keras.Sequential(layers), random_inputs([3, 34, 33, 1], "float32")
     assert calls_of(model, inputs) == (3 if side == 15 else 4)
