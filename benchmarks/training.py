@@ -54,7 +54,7 @@ OURS = (
     Peer("tfperf, loop by XLA, mixed_bfloat16", "keras_training", "tfperf, loop by XLA", "bfloat16"),
 )
 NET_OF_CONVOLUTIONS = "resnet18"
-"""One of `get_net`'s for which XLA takes a multiple of the time."""
+"""One of `get_net`'s for which XLA takes so many times as long that it is not tried."""
 KERAS = (
     Peer(DEFAULT, "keras_training", "fit"),
     Peer("Keras fit, mixed_bfloat16", "keras_training", "fit", "bfloat16"),
