@@ -9,7 +9,17 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fixtures.layers import EXAMPLES, FEW, KERNELS, POLICIES, check_equal, drawn_window, everything, random_inputs
+from tests.fixtures.layers import (
+    EXAMPLES,
+    FEW,
+    KERNELS,
+    ONE_PLACE,
+    POLICIES,
+    check_equal,
+    drawn_window,
+    everything,
+    random_inputs,
+)
 from tfperf.training import (
     CompiledDepthwiseConv2D,
     SwappedConv2D,
@@ -31,7 +41,8 @@ def test_a_convolution_of_any_shape_is_keras_s(data, policy, training):
         activation=data.draw(st.sampled_from([None, "relu", "gelu"])),
         bias_initializer="normal",
     )  # fmt: skip
-    inputs = random_inputs([data.draw(FEW), *size, data.draw(FEW)], policy)
+    least = 16 if kernel == ONE_PLACE and strides > 1 else 1
+    inputs = random_inputs([data.draw(FEW), *size, least - 1 + data.draw(FEW)], policy)
     layer.build(inputs.shape)
     check_equal(layer, SwappedConv2D, inputs, policy, training=training)
 
@@ -130,8 +141,9 @@ def test_a_convolution_of_few_channels_is_keras_s(data, policy):
     kernel = data.draw(st.sampled_from([(1, 1), (3, 3), (2, 4), (5, 5), (1, 9)]))
     size = [data.draw(st.integers(side, 30)) for side in kernel]
     channels = data.draw(st.integers(1, 27 // (kernel[0] * kernel[1]) if kernel != (1, 1) else 4))
+    strides = data.draw(st.sampled_from([1, 2, 3, (1, 2)])) if kernel != ONE_PLACE else 1
     layer = keras.layers.Conv2D(
-        data.draw(st.integers(1, 70)), kernel, data.draw(st.sampled_from([1, 2, 3, (1, 2)])),
+        data.draw(st.integers(1, 70)), kernel, strides,
         padding=data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
         use_bias=data.draw(st.booleans()) and policy == "float32",
         activation=data.draw(st.sampled_from([None, "relu"])),

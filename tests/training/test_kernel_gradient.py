@@ -6,12 +6,11 @@ import tensorflow as tf
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tfperf.native.processor import has_amx
+from tests.fixtures.amx import assert_rounded, by_amx
+from tests.fixtures.layers import whole_numbers
 from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
-from tfperf.training.xla_function import can_be_compiled
 
-HAS_AMX = has_amx() and can_be_compiled()
-pytestmark = pytest.mark.skipif(not HAS_AMX, reason="needs a processor with AMX in bfloat16, and a C++ compiler")
+pytestmark = by_amx
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -20,11 +19,9 @@ def _compiled():
 
 
 def operands(batch, size, channels, filters, kernel, padding):
-    """Small whole numbers, whose products float32 adds up exactly."""
+    """Upstream gradients, inputs and a kernel."""
     made = [one if padding == "same" else one - width + 1 for one, width in zip(size, kernel, strict=True)]
-    shapes = (batch, *made, filters), (batch, *size, channels), (*kernel, channels, filters)
-    numbers = np.random.default_rng(0)
-    return tuple(tf.cast(numbers.integers(-2, 3, size=shape), tf.bfloat16) for shape in shapes)
+    return whole_numbers((batch, *made, filters), (batch, *size, channels), (*kernel, channels, filters))
 
 
 def in_float32(upstream, inputs, kernel, padding):
@@ -32,11 +29,6 @@ def in_float32(upstream, inputs, kernel, padding):
     form = {"strides": [1] * 4, "padding": padding.upper()}
     sizes = {"filter_sizes": kernel.shape}
     return np.asarray(tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form))
-
-
-def assert_rounded(found, exact):
-    assert found.dtype == tf.bfloat16
-    np.testing.assert_array_equal(tf.cast(found, tf.float32), tf.cast(tf.cast(exact, tf.bfloat16), tf.float32))
 
 
 SIDE = st.integers(1, 18)

@@ -7,14 +7,10 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tfperf.native.processor import has_amx
+from tests.fixtures.amx import HAS_AMX, by_amx
 from tfperf.training import dense, fit, fuse, use_mixed_precision
 from tfperf.training.matmul import can_multiply, multiply
 from tfperf.training.within_xla import with_native_layers
-from tfperf.training.xla_function import can_be_compiled
-
-HAS_AMX = has_amx() and can_be_compiled()
-by_amx = pytest.mark.skipif(not HAS_AMX, reason="needs a processor with AMX in bfloat16, and a C++ compiler")
 
 
 @pytest.fixture(autouse=True, scope="module")

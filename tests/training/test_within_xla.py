@@ -7,31 +7,44 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fixtures.layers import EXAMPLES, FEW, KERNELS, POLICIES, check_equal, check_near, everything, random_inputs
-from tfperf.training import convolution, fit, xla_function
+from tests.fixtures.amx import by_amx
+from tests.fixtures.layers import (
+    EXAMPLES,
+    FEW,
+    KERNELS,
+    ONE_PLACE,
+    POLICIES,
+    check_equal,
+    check_near,
+    everything,
+    random_inputs,
+    whole_numbers,
+)
+from tfperf.training import convolution, fit, use_mixed_precision, xla_function
 from tfperf.training.within_xla import native_form, with_native_layers
 from tfperf.training.xla_function import can_be_compiled
 
+POOLING = st.sampled_from([keras.layers.MaxPooling2D, keras.layers.AveragePooling2D])
 compiled = pytest.mark.skipif(not can_be_compiled(), reason="needs a C++ compiler, and no GPU")
 
 
 @EXAMPLES
 @given(data=st.data(), policy=POLICIES, training=st.booleans())
-def test_max_pooling_of_any_shape_is_keras_s(data, policy, training):
+def test_pooling_of_any_shape_is_keras_s(data, policy, training):
     """Whole numbers: most windows have their largest more than once."""
-    window = data.draw(KERNELS)
+    window, kind = data.draw(KERNELS), data.draw(POOLING)
     strides = data.draw(st.sampled_from([None, None, None, 1, 2]))
     padding = data.draw(st.sampled_from(["same", "valid"]))
-    layer = keras.layers.MaxPooling2D(window, strides, padding, dtype=policy)
+    layer = kind(window, strides, padding, dtype=policy)
     size = [data.draw(st.integers(side, 12)) for side in window]
     inputs = tf.round(random_inputs([data.draw(FEW), *size, data.draw(st.integers(1, 37))], policy))
     check_equal(layer, native_form(layer), inputs, policy, training=training)
 
 
 def drawn_net(data, policy):
-    """A convolution of few channels and max pooling, of images in which both fit."""
+    """A convolution of few channels and pooling, of images in which both fit."""
     kernel, window = data.draw(st.sampled_from([(1, 1), (3, 3), (2, 4), (5, 5), (1, 9)])), data.draw(KERNELS)
-    strides = data.draw(st.sampled_from([(1, 1), (2, 2), (1, 3)]))
+    strides = data.draw(st.sampled_from([(1, 1), (2, 2), (1, 3)])) if kernel != ONE_PLACE else (1, 1)
     channels = data.draw(st.integers(1, min(4, 27 // (kernel[0] * kernel[1]))))
     sides = zip(kernel, window, strides, strict=True)
     size = [side + (along - 1) * stride + data.draw(st.integers(0, 25)) for side, along, stride in sides]
@@ -45,16 +58,21 @@ def drawn_net(data, policy):
     )  # fmt: skip
     net = keras.Sequential([keras.Input((*size, channels)), convolution])
     if data.draw(st.booleans()):
-        net.add(keras.layers.MaxPooling2D(window, dtype=policy))
+        net.add(data.draw(POOLING)(window, dtype=policy))
     return net
 
 
 @EXAMPLES
 @given(data=st.data(), policy=POLICIES)
 def test_a_convolution_of_few_channels_and_its_pooling_are_keras_s(data, policy):
-    """Rows that columns fill, that leave some over, and that are shorter; filters for all registers."""
+    """Rows that columns fill, that leave some over, and that are shorter; filters for all registers.
+
+    Of whole numbers, so that both take the same number of a window for the largest.
+    """
     net = drawn_net(data, policy)
-    inputs = tf.cast(random_inputs([data.draw(FEW), *net.input_shape[1:]], policy), "float32")
+    inputs, *weights = whole_numbers([data.draw(FEW), *net.input_shape[1:]], *(one.shape for one in net.weights))
+    inputs = tf.cast(inputs, "float32")
+    net.set_weights([np.asarray(one, "float32") for one in weights])
     upstream = np.random.default_rng(1).normal(size=net.compute_output_shape(inputs.shape))
     plain = everything(net, inputs, upstream, training=True)
     with with_native_layers(net):
@@ -123,7 +141,7 @@ def test_convolutions_of_few_channels_and_pooling_are_native_and_keras_s_afterwa
 def test_xla_leaves_out_the_convolution_that_is_not_pooled():
     step = tf.function(step_of(small_net()), jit_compile=True, autograph=False)
     program = step.experimental_get_compiler_ir(tf.constant(images()))(stage="optimized_hlo")
-    assert program.count('custom_call_target="tfperf_few_channels_f32"') == 1
+    assert program.count('custom_call_target="tfperf_few_channels_max_f32"') == 1
 
 
 @compiled
@@ -131,6 +149,7 @@ def test_what_is_convolved_may_be_used_elsewhere_too():
     images_in = keras.Input((10, 10, 1))
     convolved = keras.layers.Conv2D(8, 3, activation="relu")(images_in)
     pooled = [keras.layers.MaxPooling2D(side)(convolved) for side in (2, 4)]
+    pooled += [keras.layers.AveragePooling2D(side)(convolved) for side in (2, 4)]
     outputs = keras.layers.Concatenate()([keras.layers.Flatten()(one) for one in (*pooled, convolved)])
     model = keras.Model(images_in, outputs)
     upstream = np.random.default_rng(1).normal(size=[24, *model.output_shape[1:]])
@@ -140,12 +159,20 @@ def test_what_is_convolved_may_be_used_elsewhere_too():
 
 
 @compiled
-@pytest.mark.parametrize("side", [15, 16])
-def test_windows_may_be_large(side):
-    """A window of more than 255 places is pooled by itself."""
-    layers = [keras.Input((34, 33, 1)), keras.layers.Conv2D(5, 3, activation="relu"), keras.layers.MaxPooling2D(side)]
+@pytest.mark.parametrize(
+    ("pooling", "joined"),
+    [
+        (keras.layers.MaxPooling2D(15), True),
+        (keras.layers.MaxPooling2D(16), False),
+        (keras.layers.AveragePooling2D((2, 4)), True),
+        (keras.layers.AveragePooling2D(3), False),
+    ],
+)
+def test_windows_may_be_large(pooling, joined):
+    """The largest of more than 255 places, and the mean of more than 8, are taken by themselves."""
+    layers = [keras.Input((34, 33, 1)), keras.layers.Conv2D(5, 3, activation="relu"), pooling]
     model, inputs = keras.Sequential(layers), random_inputs([3, 34, 33, 1], "float32")
-    assert calls_of(model, inputs) == (3 if side == 15 else 4)
+    assert calls_of(model, inputs) == (3 if joined else 4)
     upstream = np.random.default_rng(1).normal(size=model.compute_output_shape(inputs.shape))
     plain = everything(model, inputs, upstream, training=True)
     with with_native_layers(model):
@@ -178,6 +205,16 @@ def test_pooling_behind_another_layer_is_native_too():
     assert calls_of(model, np.zeros([4, 10, 10, 6], "float32")) == 2
 
 
+@by_amx
+def test_convolutions_and_pooling_of_a_net_are_all_native_in_bfloat16():
+    """The first convolution thrice, as its pooling is one with it; the second thrice, as its inputs have a gradient."""
+    layers = [keras.layers.Conv2D(6, 3), keras.layers.AveragePooling2D(2), keras.layers.Conv2D(8, 3, padding="same")]
+    layers += [keras.layers.MaxPooling2D(2), keras.layers.Flatten(), keras.layers.Dense(3)]
+    model = keras.Sequential([keras.Input((10, 10, 1)), *layers])
+    use_mixed_precision(model)
+    assert calls_of(model, images()) == 3 + 3 + 2
+
+
 @compiled
 @pytest.mark.parametrize(
     "layer",
@@ -187,6 +224,7 @@ def test_pooling_behind_another_layer_is_native_too():
         keras.layers.Conv2D(8, 5),
         keras.layers.MaxPooling2D(3, strides=1),
         keras.layers.MaxPooling2D(3, padding="same"),
+        keras.layers.AveragePooling2D(3, padding="same"),
         keras.layers.MaxPooling2D(3, dtype="mixed_float16"),
         keras.layers.Conv2D(8, 3, dtype="mixed_float16"),
     ],

@@ -1,5 +1,6 @@
 """Convolutions whose backward pass does not wait for the slow half of oneDNN's."""
 
+import math
 from typing import Any
 
 import keras
@@ -8,6 +9,7 @@ import tensorflow as tf
 from tfperf.native.processor import has_amx
 from tfperf.training import xla_function
 from tfperf.training.activation import activate
+from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 from tfperf.training.depthwise import convolve_each
 from tfperf.training.few_channels import convolve_few, is_for_few
 from tfperf.training.gradients import with_gradient
@@ -15,6 +17,9 @@ from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["SwappedConv2D", "convolve"]
+
+MANY_WEIGHTS = 2**20
+"""In bfloat16 so many are 2 MiB: more than a core keeps in its cache, and oneDNN reads them anew for every image."""
 
 
 def convolve(
@@ -31,7 +36,8 @@ def convolve(
     A kernel's gradient sums products of inputs and upstream gradients over batch and places. That is a convolution
     too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16
     are faster on CPUs without matrix units than its gradients of kernels. By AMX, in bfloat16 and with strides of 1,
-    the products are summed in C++; without a compiler the gradient is oneDNN's there. Where the kernel is of one
+    the products are summed in C++; without a compiler the gradient is oneDNN's there. Where a kernel has many weights,
+    C++ computes the outputs and the gradient of the inputs there as well. Where the kernel is of one
     place, 1 x 1, the sum is a product of two matrices, and so is the gradient of the inputs where the strides are 1.
 
     Args:
@@ -45,6 +51,11 @@ def convolve(
     Returns:
         (batch, height', width', filters).
     """
+    by_amx = _is_by_amx(inputs, kernel, strides)
+    many = math.prod(kernel.shape) > MANY_WEIGHTS
+    if by_amx and many and training and can_convolve(inputs, kernel.shape[:2], strides):
+        outputs = convolve_by_amx(inputs, kernel, padding)
+        return outputs if bias is None else tf.add(outputs, bias)  # BiasAdd's gradient sums in bfloat16
 
     form = {"strides": [1, *strides, 1], "padding": padding.upper()}
 
@@ -55,7 +66,6 @@ def convolve(
 
         def backward(upstream: Any) -> list[Any]:
             back = _input_gradient(inputs, kernel, upstream, strides, form)
-            by_amx = _is_by_amx(inputs, kernel, strides)
             if by_amx and training and can_be_by_amx():
                 gradient = kernel_gradient(upstream, inputs, kernel, padding)
             elif by_amx:
@@ -63,7 +73,7 @@ def convolve(
                 gradient = tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form)
             else:
                 gradient = _swapped(inputs, upstream, kernel.shape, strides, padding)
-            return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]  # BiasAddGrad sums in bfloat16
+            return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]
 
         return outputs, backward
 

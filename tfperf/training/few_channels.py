@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfperf.training import xla_function
 from tfperf.training.gradients import as_dense, gradients_by, with_gradient
+from tfperf.training.pooling import Pooling
 
 __all__ = ["convolve_few", "convolve_few_within_xla", "is_for_few", "pool_few"]
 
@@ -18,8 +19,8 @@ FEW_CHANNELS, FEW_WEIGHTS = 4, 27
 """What images have at most, and a kernel of 3 x 3 for three of them: weights for each filter. From larger kernels on
 oneDNN is faster."""
 
-MOST_PLACES = 255
-"""In a window: the code in C++ keeps where the largest was in 8 bits, and 255 means nowhere."""
+MOST_PLACES = {False: 255, True: 8}
+"""In a window, for the largest and for the mean: C++ keeps in 8 bits where it was, or what had a part in it."""
 
 MADE = "_tfperf_made"
 """Where a tensor in a graph keeps how `convolve_few_within_xla` computed it, and of what."""
@@ -63,28 +64,28 @@ def convolve_few_within_xla(
         (batch, height', width', filters). `pool_few` takes it.
     """
     form, operands = _Form(strides, padding.upper(), relu), (inputs, kernel, _offset(kernel, bias))
-    outputs = _pooling_function(form, (1, 1))(*operands)
+    outputs = _pooling_function(form, Pooling((1, 1)))(*operands)
     setattr(outputs, MADE, (form, operands))
     return outputs
 
 
-def pool_few(convolved: Any, window: tuple[int, int]) -> Any:
-    """Take the largest number of each window of what `convolve_few_within_xla` gave, in the same pass.
+def pool_few(convolved: Any, pooling: Pooling) -> Any:
+    """Pool what `convolve_few_within_xla` gave, in the same pass.
 
     What was convolved is then written nowhere: XLA leaves out what is not used. Where it is used elsewhere, it is
     computed once more. It has no part in the gradients, so that a tape that watches it alone finds none.
 
     Args:
         convolved: that, or any other tensor.
-        window: height and width, not larger than the images; windows do not overlap.
+        pooling: windows, not larger than the images, and what is taken of them.
 
     Returns:
         (batch, height', width', filters); None: it is another tensor, or the window is too large.
     """
     form, operands = getattr(convolved, MADE, (None, ()))
-    if form is None or math.prod(window) > MOST_PLACES:
+    if form is None or math.prod(pooling.window) > MOST_PLACES[pooling.mean]:
         return None
-    return _pooling_function(form, window)(*operands)
+    return _pooling_function(form, pooling)(*operands)
 
 
 class _Form(NamedTuple):
@@ -167,22 +168,23 @@ def _input_gradient(form: _Form, upstream: Any, inputs: Any, kernel: Any) -> Any
 
 
 @functools.cache
-def _pooling_function(form: _Form, window: tuple[int, int]) -> Callable[..., Any]:
-    """A function of images, a kernel and a bias, by C++, with max pooling behind it."""
+def _pooling_function(form: _Form, pooling: Pooling) -> Callable[..., Any]:
+    """A function of images, a kernel and a bias, by C++, with pooling behind it."""
+    window = pooling.window
 
     def formulas(inputs: Any, kernel: Any, bias: Any) -> Any:
-        return tf.nn.max_pool2d(form.by_formulas(inputs, kernel, bias), window, window, "VALID")
+        return pooling.by_formulas(form.by_formulas(inputs, kernel, bias))
 
     @xla_function.compiled
     def forward(inputs: Any, kernel: Any, bias: Any) -> list[Any]:
         told = form.settings(inputs, kernel, window)
         sizes = told["convolved_height"] // window[0], told["convolved_width"] // window[1]
         shape = [inputs.shape[0], *sizes, kernel.shape[-1]]
-        name = f"tfperf_few_channels_{xla_function.TYPES[inputs.dtype.name]}"
+        name = f"tfperf_few_channels_{pooling.name}_{xla_function.TYPES[inputs.dtype.name]}"
         results = [tf.TensorSpec(shape, inputs.dtype), tf.TensorSpec(shape, tf.uint8)]
         return xla_function.call(name, [inputs, kernel, bias], results, **told)
 
-    in_one_pass = _gradients_of_weights("tfperf_few_channels_pooled_gradients", form, window)
+    in_one_pass = _gradients_of_weights(f"tfperf_few_channels_{pooling.name}_gradients", form, window)
 
     def pooled(inputs: Any, kernel: Any, bias: Any) -> Any:
         # Nobody differentiates what is within: XLA's calls have no gradients
@@ -195,7 +197,7 @@ def _pooling_function(form: _Form, window: tuple[int, int]) -> Callable[..., Any
             upstream = as_dense(upstream, outputs)
             told = form.settings(inputs, kernel, window)
             sizes = told["convolved_height"], told["convolved_width"]
-            back = _input_gradient(form, _spread(upstream, places, window, sizes), inputs, kernel)
+            back = _input_gradient(form, _spread(upstream, places, pooling, sizes), inputs, kernel)
             return [back, *gradients_by(of_weights, formulas, first=1)(upstream, inputs, kernel, bias)]
 
         return outputs, backward
@@ -204,11 +206,14 @@ def _pooling_function(form: _Form, window: tuple[int, int]) -> Callable[..., Any
     return function
 
 
-def _spread(numbers: Any, places: Any, window: tuple[int, int], sizes: tuple[int, int]) -> Any:
+def _spread(numbers: Any, places: Any, pooling: Pooling, sizes: tuple[int, int]) -> Any:
     """Put numbers (batch, h, w, filters) at their places in windows, and zeros elsewhere: (batch, *sizes, filters)."""
-    of_places = tf.reshape(tf.range(math.prod(window), dtype=tf.int32), [1, 1, window[0], 1, window[1], 1])
-    apart = [tf.cast(places, tf.int32)[:, :, None, :, None], numbers[:, :, None, :, None]]
-    windows = tf.where(apart[0] == of_places, apart[1], tf.zeros([], numbers.dtype))  # (batch, h', h, w', w, filters)
+    window, count = pooling.window, math.prod(pooling.window)
+    of_places = tf.reshape(tf.range(count, dtype=tf.int32), [1, 1, window[0], 1, window[1], 1])
+    numbers = numbers / count if pooling.mean else numbers
+    places, apart = tf.cast(places, tf.int32)[:, :, None, :, None], numbers[:, :, None, :, None]
+    there = tf.bitwise.right_shift(places, of_places) % 2 == 1 if pooling.mean else places == of_places
+    windows = tf.where(there, apart, tf.zeros([], numbers.dtype))  # (batch, h', h, w', w, filters)
     used = [count * side for count, side in zip(numbers.shape[1:3], window, strict=True)]
     rest = [[0, 0], *([0, size - side] for size, side in zip(sizes, used, strict=True)), [0, 0]]
     return tf.pad(tf.reshape(windows, [-1, *used, numbers.shape[-1]]), rest)

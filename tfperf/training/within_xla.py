@@ -8,11 +8,12 @@ import keras
 import tensorflow as tf
 
 from tfperf.training.activation import activate
+from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.dense import BY_AMX, multiplies_plainly
 from tfperf.training.few_channels import convolve_few_within_xla, is_for_few, pool_few
 from tfperf.training.matmul import can_multiply
-from tfperf.training.max_pooling import can_pool, pool
+from tfperf.training.pooling import Pooling, can_pool, pool
 from tfperf.training.saved_form import in_training, saved_as, with_class
 
 __all__ = ["native_form", "with_native_layers"]
@@ -35,33 +36,41 @@ def with_native_layers(model: keras.Model) -> Iterator[None]:
 
 
 @saved_as(keras.layers.Conv2D)
-class _FewConv2D(keras.layers.Conv2D):  # type: ignore[misc]
-    """Keras's `Conv2D` of few channels, in C++."""
+class _NativeConv2D(keras.layers.Conv2D):  # type: ignore[misc]
+    """Keras's `Conv2D` of few channels in C++, and of others by AMX."""
 
     def call(self, inputs: Any) -> Any:
         """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
-        return _convolved(self, inputs) if _is_for_few(self, inputs) else super().call(inputs)
+        outputs = _convolved(self, inputs)
+        return super().call(inputs) if outputs is None else outputs
 
 
 @saved_as(keras.layers.Conv2D)
-class _FewSwappedConv2D(SwappedConv2D):
+class _NativeSwappedConv2D(SwappedConv2D):
     """The same of `SwappedConv2D`."""
 
     def call(self, inputs: Any) -> Any:
         """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
-        return _convolved(self, inputs) if _is_for_few(self, inputs) else super().call(inputs)
-
-
-def _is_for_few(layer: Any, inputs: Any) -> bool:
-    suits = SwappedConv2D.suits(layer, tuple(inputs.shape)) and layer.groups == 1
-    return suits and in_training(layer) and is_for_few(inputs, layer.kernel_size)
+        outputs = _convolved(self, inputs)
+        return super().call(inputs) if outputs is None else outputs
 
 
 def _convolved(layer: Any, inputs: Any) -> Any:
+    """What a layer computes; None: C++ cannot."""
+    if not SwappedConv2D.suits(layer, tuple(inputs.shape)) or layer.groups > 1 or not in_training(layer):
+        return None
     kernel, bias = (None if one is None else tf.convert_to_tensor(one) for one in (layer.kernel, layer.bias))
-    relu = layer.activation is keras.activations.relu
-    outputs = convolve_few_within_xla(inputs, kernel, bias, layer.strides, layer.padding, relu=relu)
-    return outputs if relu or layer.activation is None else activate(layer, layer.activation, outputs)
+    activation = layer.activation
+    if is_for_few(inputs, layer.kernel_size):
+        relu = activation is keras.activations.relu
+        outputs = convolve_few_within_xla(inputs, kernel, bias, layer.strides, layer.padding, relu=relu)
+        activation = None if relu else activation
+    elif can_convolve(inputs, layer.kernel_size, layer.strides):
+        outputs = convolve_by_amx(inputs, kernel, layer.padding)
+        outputs = outputs if bias is None else keras.ops.add(outputs, bias)
+    else:
+        return None
+    return outputs if activation is None else activate(layer, activation, outputs)
 
 
 @saved_as(keras.layers.MaxPooling2D)
@@ -70,16 +79,34 @@ class _MaxPooling2D(keras.layers.MaxPooling2D):  # type: ignore[misc]
 
     def call(self, inputs: Any) -> Any:
         """Take the largest number of each window, (batch, height, width, channels) -> (batch, h', w', channels)."""
-        usual = self.data_format == "channels_last" and tuple(self.strides) == tuple(self.pool_size)
-        if not usual or not in_training(self) or not can_pool(inputs, self.pool_size, self.padding):
-            return super().call(inputs)
-        joined = pool_few(inputs, self.pool_size)
-        return pool(inputs, self.pool_size) if joined is None else joined
+        outputs = _pooled(self, inputs, mean=False)
+        return super().call(inputs) if outputs is None else outputs
+
+
+@saved_as(keras.layers.AveragePooling2D)
+class _AveragePooling2D(keras.layers.AveragePooling2D):  # type: ignore[misc]
+    """The same of `AveragePooling2D`."""
+
+    def call(self, inputs: Any) -> Any:
+        """Take the mean of each window, (batch, height, width, channels) -> (batch, h', w', channels)."""
+        outputs = _pooled(self, inputs, mean=True)
+        return super().call(inputs) if outputs is None else outputs
+
+
+def _pooled(layer: Any, inputs: Any, *, mean: bool) -> Any:
+    """What a layer computes; None: C++ cannot."""
+    usual = layer.data_format == "channels_last" and tuple(layer.strides) == tuple(layer.pool_size)
+    if not usual or not in_training(layer) or not can_pool(inputs, layer.pool_size, layer.padding):
+        return None
+    pooling = Pooling(layer.pool_size, mean)
+    joined = pool_few(inputs, pooling)
+    return pool(inputs, pooling) if joined is None else joined
 
 
 OF_IMAGES = {
-    keras.layers.Conv2D: _FewConv2D,
-    SwappedConv2D: _FewSwappedConv2D,
+    keras.layers.AveragePooling2D: _AveragePooling2D,
+    keras.layers.Conv2D: _NativeConv2D,
+    SwappedConv2D: _NativeSwappedConv2D,
     keras.layers.MaxPooling2D: _MaxPooling2D,
 }
 """Classes that are computed in C++ where they can be, call by call."""

@@ -24,7 +24,7 @@ OPTIONS = ("-std=c++17", "-w", "-O3", "-fopenmp-simd", "-fPIC", "-shared", "-fvi
 EXTENSIONS = {"avx512_bf16": "-mavx512bf16"}
 """Linux's name of what a processor may have beyond its level -> the option that makes use of it."""
 
-MORE_OPTIONS = dict.fromkeys(("kernel_gradient", "matmul"), ("-mamx-tile", "-mamx-bf16"))
+MORE_OPTIONS = dict.fromkeys(("amx_convolution", "kernel_gradient", "matmul"), ("-mamx-tile", "-mamx-bf16"))
 """For sources that are loaded only on processors that have these."""
 
 TYPES = {"float32": "f32", "bfloat16": "bf16"}

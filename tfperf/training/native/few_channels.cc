@@ -1,5 +1,5 @@
-// Convolutions of few channels: with a bias, a ReLU and max pooling in one pass, and so are the gradients of kernel and
-// bias. Without pooling, windows have one place.
+// Convolutions of few channels: with a bias, a ReLU and pooling in one pass, and so are the gradients of kernel and bias.
+// Without pooling, windows have one place.
 #include <algorithm>
 #include <vector>
 
@@ -13,7 +13,6 @@ namespace ffi = xla::ffi;
 
 constexpr int64_t kWorthAThread = 1 << 14;  // numbers that are convolved
 constexpr int kColumns = 8;                 // of a row, which are convolved together
-constexpr uint8_t kNowhere = 255;           // the place of a number that the ReLU cut off; windows have fewer
 
 struct Sizes {
   int64_t images, height, width, channels, kernel_height, kernel_width, filters;
@@ -92,29 +91,23 @@ void convolve_row(const Sizes& of, const float* x, const float* kernel, const fl
 }
 
 // From convolved rows, as many as a window has, a row of the result and of the places.
-template <typename T>
+template <typename T, template <typename, int> class Pooled>
 void pool_row(const Sizes& of, const T* convolved, bool relu, T* y, uint8_t* places) {
   for (int64_t column = 0; column < of.out_width(); ++column) {
     const T* const first = convolved + column * of.window_width * of.filters;
     const int64_t to = column * of.filters;
     in_registers(of.filters, [=](auto lanes, int64_t at) {
-      const Largest<T, lanes> largest(of.window(), first + at);
-      auto numbers = largest.numbers;
-      auto where = largest.places;
-      if (relu) {
-        where = numbers > 0.0f ? where : where | kNowhere;
-        numbers = numbers < 0.0f ? Vector<lanes>{} : numbers;
-      }
-      store<lanes>(numbers, y + to + at);
-      const auto bytes = __builtin_convertvector(where, typename Neighbours<lanes>::Bytes);
+      const Pooled<T, lanes> pooled(of.window(), first + at, relu);
+      store<lanes>(pooled.numbers, y + to + at);
+      const auto bytes = __builtin_convertvector(pooled.places, typename Neighbours<lanes>::Bytes);
       std::memcpy(places + to + at, &bytes, sizeof bytes);
     });
   }
 }
 
 // From x (images, height, width, channels), a kernel (kernel_height, kernel_width, channels, filters) and a bias to y
-// (images, out_height, out_width, filters), and where in its window each number was.
-template <typename T>
+// (images, out_height, out_width, filters), and what `Pooled` keeps of each window.
+template <typename T, template <typename, int> class Pooled>
 void compute(ffi::ThreadPool& pool, const Sizes& of, const T* x, const T* kernel, const T* bias, bool relu, T* y,
              uint8_t* places) {
   std::vector<float> wide(of.weights() + of.filters);
@@ -132,7 +125,7 @@ void compute(ffi::ThreadPool& pool, const Sizes& of, const T* x, const T* kernel
         T* const to = convolved.data() + row * of.convolved_row();
         convolve_row(of, from.data(), wide_kernel, wide_kernel + of.weights(), to);
       }
-      pool_row(of, convolved.data(), relu, y + number * of.out_row(), places + number * of.out_row());
+      pool_row<T, Pooled>(of, convolved.data(), relu, y + number * of.out_row(), places + number * of.out_row());
     }
   });
 }
@@ -205,24 +198,24 @@ typename Neighbours<N>::Bits places_of(const uint8_t* places, bool) {
 template <int N, typename T>
 typename Neighbours<N>::Bits places_of(const T* y, bool relu) {
   using Bits = typename Neighbours<N>::Bits;
-  return relu ? (load<N>(y) > 0.0f ? Bits{} : Bits{} + kNowhere) : Bits{};
+  return relu ? (load<N>(y) > 0.0f ? Bits{} : Bits{} + Largest<T, N>::kNowhere) : Bits{};
 }
 
 // The gradients of convolved rows, as many as a window has: those of a row of the result at their places, else zeros.
-template <typename T, typename Places>
+template <typename T, template <typename, int> class Pooled, typename Places>
 void spread_row(const Sizes& of, const T* dy, const Places* places, bool relu, T* convolved) {
   for (int64_t column = 0; column < of.out_width(); ++column) {
     const int64_t from = column * of.filters;
     T* const first = convolved + column * of.window_width * of.filters;
     in_registers(of.filters, [=](auto lanes, int64_t at) {
-      spread<T, lanes>(of.window(), dy + from + at, places_of<lanes>(places + from + at, relu), first + at);
+      Pooled<T, lanes>::spread(of.window(), dy + from + at, places_of<lanes>(places + from + at, relu), first + at);
     });
   }
 }
 
 // From dy and places, or the result, (images, out_height, out_width, filters) and x to the gradients of the kernel and of
 // the bias.
-template <typename T, typename Places>
+template <typename T, template <typename, int> class Pooled, typename Places>
 void differentiate(ffi::ThreadPool& pool, const Sizes& of, const T* dy, const Places* places, bool relu, const T* x,
                    T* dkernel, T* dbias) {
   const int64_t all = of.weights() + of.filters, parts = of.parts(pool);
@@ -234,7 +227,7 @@ void differentiate(ffi::ThreadPool& pool, const Sizes& of, const T* dy, const Pl
     std::vector<T> convolved(of.window_height * of.convolved_row());  // places beside all windows stay zeros
     for (int64_t number = of.out_rows() * part / parts; number < of.out_rows() * (part + 1) / parts; ++number) {
       const int64_t image = number / of.out_height(), first = number % of.out_height() * of.window_height;
-      spread_row(of, dy + number * of.out_row(), places + number * of.out_row(), relu, convolved.data());
+      spread_row<T, Pooled>(of, dy + number * of.out_row(), places + number * of.out_row(), relu, convolved.data());
       for (int64_t row = 0; row < of.window_height; ++row) {
         read_rows(of, x, image, first + row, from.data());
         add_up_all(of, convolved.data() + row * of.convolved_row(), from.data(), to, to + of.weights());
@@ -255,22 +248,22 @@ Sizes sizes_of(ffi::AnyBuffer x, ffi::AnyBuffer kernel, int32_t stride_down, int
           window_width};
 }
 
-template <typename T, typename... Numbers>
+template <typename T, template <typename, int> class Pooled, typename... Numbers>
 ffi::Error forward(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer kernel, ffi::AnyBuffer bias,
                    ffi::Result<ffi::AnyBuffer> y, ffi::Result<ffi::AnyBuffer> places, int32_t relu, Numbers... numbers) {
   return told([&] {
-    compute(pool, sizes_of(x, kernel, numbers...), numbers_of<T>(x), numbers_of<T>(kernel), numbers_of<T>(bias),
-            relu != 0, numbers_of<T>(y), numbers_of<uint8_t>(places));
+    compute<T, Pooled>(pool, sizes_of(x, kernel, numbers...), numbers_of<T>(x), numbers_of<T>(kernel),
+                       numbers_of<T>(bias), relu != 0, numbers_of<T>(y), numbers_of<uint8_t>(places));
   });
 }
 
-template <typename T, typename Places, typename... Numbers>
+template <typename T, template <typename, int> class Pooled, typename Places, typename... Numbers>
 ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer places, ffi::AnyBuffer x,
                     ffi::AnyBuffer kernel, ffi::AnyBuffer, ffi::Result<ffi::AnyBuffer> dkernel,
                     ffi::Result<ffi::AnyBuffer> dbias, int32_t relu, Numbers... numbers) {
   return told([&] {
-    differentiate(pool, sizes_of(x, kernel, numbers...), numbers_of<T>(dy), numbers_of<Places>(places), relu != 0,
-                  numbers_of<T>(x), numbers_of<T>(dkernel), numbers_of<T>(dbias));
+    differentiate<T, Pooled>(pool, sizes_of(x, kernel, numbers...), numbers_of<T>(dy), numbers_of<Places>(places),
+                             relu != 0, numbers_of<T>(x), numbers_of<T>(dkernel), numbers_of<T>(dbias));
   });
 }
 
@@ -295,29 +288,37 @@ auto backward_form() {
 
 using Number = int32_t;
 
-template <typename T>
-constexpr auto kForward = forward<T, Number, Number, Number, Number, Number, Number, Number, Number>;
+template <typename T, template <typename, int> class Pooled>
+constexpr auto kForward = forward<T, Pooled, Number, Number, Number, Number, Number, Number, Number, Number>;
 
-template <typename T, typename Places>
-constexpr auto kBackward = backward<T, Places, Number, Number, Number, Number, Number, Number, Number, Number>;
+template <typename T, template <typename, int> class Pooled, typename Places = uint8_t>
+constexpr auto kBackward = backward<T, Pooled, Places, Number, Number, Number, Number, Number, Number, Number, Number>;
 
-XLA_FFI_DEFINE_HANDLER(kForwardF32, kForward<float>, forward_form());
-XLA_FFI_DEFINE_HANDLER(kForwardBF16, kForward<bfloat16>, forward_form());
-XLA_FFI_DEFINE_HANDLER(kBackwardF32, (kBackward<float, float>), backward_form());
-XLA_FFI_DEFINE_HANDLER(kBackwardBF16, (kBackward<bfloat16, bfloat16>), backward_form());
-XLA_FFI_DEFINE_HANDLER(kPooledBackwardF32, (kBackward<float, uint8_t>), backward_form());
-XLA_FFI_DEFINE_HANDLER(kPooledBackwardBF16, (kBackward<bfloat16, uint8_t>), backward_form());
+XLA_FFI_DEFINE_HANDLER(kMaxF32, (kForward<float, Largest>), forward_form());
+XLA_FFI_DEFINE_HANDLER(kMaxBF16, (kForward<bfloat16, Largest>), forward_form());
+XLA_FFI_DEFINE_HANDLER(kMeanF32, (kForward<float, Mean>), forward_form());
+XLA_FFI_DEFINE_HANDLER(kMeanBF16, (kForward<bfloat16, Mean>), forward_form());
+XLA_FFI_DEFINE_HANDLER(kGradientsF32, (kBackward<float, Largest, float>), backward_form());
+XLA_FFI_DEFINE_HANDLER(kGradientsBF16, (kBackward<bfloat16, Largest, bfloat16>), backward_form());
+XLA_FFI_DEFINE_HANDLER(kGradientsOfMaxF32, (kBackward<float, Largest>), backward_form());
+XLA_FFI_DEFINE_HANDLER(kGradientsOfMaxBF16, (kBackward<bfloat16, Largest>), backward_form());
+XLA_FFI_DEFINE_HANDLER(kGradientsOfMeanF32, (kBackward<float, Mean>), backward_form());
+XLA_FFI_DEFINE_HANDLER(kGradientsOfMeanBF16, (kBackward<bfloat16, Mean>), backward_form());
 
 }  // namespace
 
 // Has XLA find all functions of this file; whether it now does.
 extern "C" __attribute__((visibility("default"))) bool tfperf_register() {
-  return register_function("tfperf_few_channels_f32", kForwardF32) &&
-         register_function("tfperf_few_channels_bf16", kForwardBF16) &&
-         register_function("tfperf_few_channels_gradients_f32", kBackwardF32) &&
-         register_function("tfperf_few_channels_gradients_bf16", kBackwardBF16) &&
-         register_function("tfperf_few_channels_pooled_gradients_f32", kPooledBackwardF32) &&
-         register_function("tfperf_few_channels_pooled_gradients_bf16", kPooledBackwardBF16);
+  return register_function("tfperf_few_channels_max_f32", kMaxF32) &&
+         register_function("tfperf_few_channels_max_bf16", kMaxBF16) &&
+         register_function("tfperf_few_channels_mean_f32", kMeanF32) &&
+         register_function("tfperf_few_channels_mean_bf16", kMeanBF16) &&
+         register_function("tfperf_few_channels_gradients_f32", kGradientsF32) &&
+         register_function("tfperf_few_channels_gradients_bf16", kGradientsBF16) &&
+         register_function("tfperf_few_channels_max_gradients_f32", kGradientsOfMaxF32) &&
+         register_function("tfperf_few_channels_max_gradients_bf16", kGradientsOfMaxBF16) &&
+         register_function("tfperf_few_channels_mean_gradients_f32", kGradientsOfMeanF32) &&
+         register_function("tfperf_few_channels_mean_gradients_bf16", kGradientsOfMeanBF16);
 }
 
 }  // namespace tfperf

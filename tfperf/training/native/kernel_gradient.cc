@@ -1,12 +1,12 @@
 // The gradient of a convolution's kernel in bfloat16 by AMX, for strides of 1.
 //
 // For each place in the kernel it is a product of matrices: of the inputs, channels by places of the images, and of the
-// upstream gradients, places by filters. The images lie in one line, rows behind rows, with the zeros of the padding
-// between them, so that a place in the kernel is a distance: what is multiplied are the same inputs so much further on.
+// upstream gradients, places by filters. What is multiplied are the same inputs so much further on in the line.
 #include <algorithm>
 #include <cstring>
 
 #include "amx.h"
+#include "images_in_line.h"
 #include "xla_function.h"
 
 namespace tfperf {
@@ -20,27 +20,22 @@ constexpr int64_t kMostPlaces = 1 << 14;    // of an image that are; larger ones
 constexpr int64_t kAtATime = 256;           // places of the images that stay in the nearest cache for all of the kernel
 constexpr int64_t kMostSums = 1 << 18;      // for which threads share images alone
 
-struct Sizes {
-  int64_t height, width, channels, out_height, out_width, filters, kernel_height, kernel_width, above, left;
+struct Sizes : ImagesInLine {
+  int64_t channels, filters;
 
-  // Places from row to row, and from image to image: zeros behind one are those before the next.
-  int64_t row() const { return width + std::max(left, out_width - 1 + kernel_width - left - width); }
-  int64_t image() const { return (height + std::max(above, out_height - 1 + kernel_height - above - height)) * row(); }
-
-  int64_t reach() const { return (kernel_height - 1) * row() + kernel_width - 1; }
   int64_t all_channels() const { return rounded_up(channels, kBlock); }
   int64_t all_filters() const { return rounded_up(filters, kBlock); }
 
   // Sums are kept in blocks of channels by filters, those of all places in the kernel beside each other.
-  int64_t block() const { return kernel_height * kernel_width * kBlock * kBlock; }
+  int64_t block() const { return taps() * kBlock * kBlock; }
   int64_t sums_of(int64_t channels) const { return channels / kBlock * (all_filters() / kBlock) * block(); }
   int64_t sums() const { return sums_of(all_channels()); }
 };
 
-// Some images, or some rows of one's upstream gradients, and some blocks of channels: the first and how many. The last
-// block may have channels that are not there.
-struct Share {
-  int64_t image, images, row, rows, channel, channels;
+// A band of the upstream gradients, and some blocks of channels: the first and how many. The last block may have channels
+// that are not there.
+struct Share : Band {
+  int64_t channel, channels;
 };
 
 // What a thread works with.
@@ -149,33 +144,27 @@ void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const
   const int64_t threads =
       std::max<int64_t>(1, std::min(static_cast<int64_t>(pool.num_threads()), multiplications / kWorthAThread));
   const int64_t blocks = of.all_channels() / kBlock;
-  const int64_t rows = of.image() <= kMostPlaces
-                           ? of.out_height
-                           : std::min(of.out_height, together(of, of.all_channels(), kMostPlaces) / of.row() + 1);
-  const bool none = rows == 0 || of.image() == 0;
-  const int64_t bands_of_image = none ? 0 : (of.out_height + rows - 1) / rows, bands = images * bands_of_image;
-  const int64_t of_channels = of.sums() <= kMostSums && threads <= bands ? 1 : std::min(threads, blocks);
-  const int64_t of_images = std::min(threads / of_channels, bands);
+  const Bands bands(of, images, kMostPlaces, together(of, of.all_channels(), kMostPlaces));
+  const int64_t of_channels = of.sums() <= kMostSums && threads <= bands.count() ? 1 : std::min(threads, blocks);
+  const int64_t of_images = std::min(threads / of_channels, bands.count());
   float* sums = reinterpret_cast<float*>(of_sums.of_tiles(rounded_up(2 * of_images * of.sums(), kTile) / kTile));
   in_parallel(pool, of_images * of_channels, [&, sums](int64_t part) {
     static thread_local Memory memory;
     const TilesInUse tiles_in_use;
     const int64_t i = part / of_channels, j = part % of_channels;
-    const int64_t begin = bands * i / of_images, end = bands * (i + 1) / of_images;
+    const int64_t begin = bands.count() * i / of_images, end = bands.count() * (i + 1) / of_images;
     const int64_t channel = blocks * j / of_channels * kBlock;
     const int64_t channels = blocks * (j + 1) / of_channels * kBlock - channel;
-    const int64_t step = bands_of_image > 1 ? 1 : std::max<int64_t>(1, together(of, channels, kTogether) / of.image());
+    const int64_t step = bands.together(together(of, channels, kTogether));
     for (int64_t band = begin; band < end; band += step) {
-      const int64_t row = band % bands_of_image * rows;
-      const Share share{band / bands_of_image, std::min(step, end - band), row, std::min(rows, of.out_height - row),
-                        channel, channels};
+      const Share share{bands.from(band, std::min(step, end - band)), channel, channels};
       add_share(of, dy, x, share, band == begin, memory, sums + i * of.sums() + of.sums_of(channel));
     }
     for (Buffer* buffer : {&memory.line, &memory.rows, &memory.upstream, &memory.columns}) buffer->forget_if_large();
   });
   in_parallel(pool, of_channels, [&, sums](int64_t part) {
     const int64_t end = std::min(of.channels, blocks * (part + 1) / of_channels * kBlock);
-    for (int64_t place = 0; place < of.kernel_height * of.kernel_width; ++place)
+    for (int64_t place = 0; place < of.taps(); ++place)
       for (int64_t c = blocks * part / of_channels * kBlock; c < end; ++c) {
         uint16_t* to = dkernel + (place * of.channels + c) * of.filters;
         for (int64_t f = 0; f < of.filters; f += kOuter) {
@@ -194,7 +183,7 @@ void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const
 ffi::Error backward(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> dkernel,
                     int32_t above, int32_t left) {
   const auto out = dy.dimensions(), in = x.dimensions(), taps = dkernel->dimensions();
-  const Sizes sizes{in[1], in[2], in[3], out[1], out[2], out[3], taps[0], taps[1], above, left};
+  const Sizes sizes{{in[1], in[2], out[1], out[2], taps[0], taps[1], above, left}, in[3], out[3]};
   return told([&] {
     differentiate(pool, in[0], sizes, numbers_of<uint16_t>(dy), numbers_of<uint16_t>(x), numbers_of<uint16_t>(dkernel));
   });

@@ -1,21 +1,43 @@
-"""Max pooling by C++, within what XLA compiles: XLA computes its gradient number by number."""
+"""Pooling by C++, within what XLA compiles: XLA computes its gradient number by number."""
 
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfperf.training import xla_function
 from tfperf.training.gradients import differentiable
 
-__all__ = ["can_pool", "pool"]
+__all__ = ["Pooling", "can_pool", "pool"]
 
-SOURCE = "max_pooling"
+SOURCE = "pooling"
 
 MOST_PLACES = 2**16
 """In a window: the code in C++ counts them in 16 bits."""
+
+
+class Pooling(NamedTuple):
+    """What is taken of windows that do not overlap, and leave nothing out between them.
+
+    Attributes:
+        window: height and width.
+        mean: the mean of its numbers; False: the largest.
+    """
+
+    window: tuple[int, int]
+    mean: bool = False
+
+    @property
+    def name(self) -> str:
+        """The word that the functions in C++ have in their names."""
+        return "mean" if self.mean else "max"
+
+    def by_formulas(self, inputs: Any) -> Any:
+        """Compute it by TensorFlow's operations."""
+        function = tf.nn.avg_pool2d if self.mean else tf.nn.max_pool2d
+        return function(inputs, self.window, self.window, "VALID")
 
 
 def can_pool(inputs: Any, window: tuple[int, int], padding: str) -> bool:
@@ -33,40 +55,37 @@ def can_pool(inputs: Any, window: tuple[int, int], padding: str) -> bool:
     return fits and inputs.dtype.name in xla_function.TYPES and xla_function.is_there(SOURCE)
 
 
-def pool(inputs: Any, window: tuple[int, int]) -> Any:
-    """Take the largest number of each window where `can_pool`, forward and backward in one pass each.
+def pool(inputs: Any, pooling: Pooling) -> Any:
+    """Pool where `can_pool`, forward and backward in one pass each.
 
-    Windows do not overlap, and leave nothing out between them.
     Where the largest number is there twice, the first has the gradient, as in TensorFlow.
 
     Args:
         inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
-        window: height and width.
+        pooling: windows, and what is taken of them.
 
     Returns:
         (batch, height', width', channels).
     """
-    return _pooling(window)(inputs)
+    return _function(pooling)(inputs)
 
 
 @functools.cache
-def _pooling(window: tuple[int, int]) -> Callable[[Any], Any]:
-    settings = dict(zip(("window_height", "window_width"), window, strict=True))
-
-    def formulas(inputs: Any) -> Any:
-        return tf.nn.max_pool2d(inputs, window, window, "VALID")
+def _function(pooling: Pooling) -> Callable[[Any], Any]:
+    settings = dict(zip(("window_height", "window_width"), pooling.window, strict=True))
 
     @xla_function.compiled
     def forward(inputs: Any) -> Any:
         batch, height, width, channels = inputs.shape
-        pooled = tf.TensorSpec([batch, height // window[0], width // window[1], channels], inputs.dtype)
-        name = f"tfperf_max_pooling_{xla_function.TYPES[inputs.dtype.name]}"
+        sizes = [height // pooling.window[0], width // pooling.window[1]]
+        pooled = tf.TensorSpec([batch, *sizes, channels], inputs.dtype)
+        name = f"tfperf_{pooling.name}_pooling_{xla_function.TYPES[inputs.dtype.name]}"
         (result,) = xla_function.call(name, [inputs], [pooled], **settings)
         return result
 
     @xla_function.compiled
     def backward(upstream: Any, inputs: Any) -> list[Any]:
-        name = f"tfperf_max_pooling_gradient_{xla_function.TYPES[inputs.dtype.name]}"
+        name = f"tfperf_{pooling.name}_pooling_gradient_{xla_function.TYPES[inputs.dtype.name]}"
         return xla_function.call(name, [upstream, inputs], [1], **settings)
 
-    return differentiable(forward, backward, formulas)
+    return differentiable(forward, backward, pooling.by_formulas)
