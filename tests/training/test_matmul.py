@@ -8,8 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.amx import HAS_AMX, by_amx
+from tests.fixtures.layers import check_near, random_inputs
 from tfperf.training import dense, fit, fuse, use_mixed_precision
-from tfperf.training.matmul import can_multiply, multiply
+from tfperf.training.matmul import add_bias, can_multiply, multiply
 from tfperf.training.within_xla import with_native_layers
 
 
@@ -155,3 +156,66 @@ def test_a_loop_by_xla_multiplies_by_amx_in_bfloat16_alone(monkeypatch, policy):
         assert not products
         fit(model, np.ones((8, 6)), np.ones((8, 1)), batch_size=4, verbose=0, jit_compile=jit_compile)
     assert bool(products) == (policy != "float32")
+
+
+@by_amx
+def test_the_gradient_of_a_bias_of_many_rows_is_summed_in_float32():
+    rows, bias = random_matrix(1_500, 33), random_matrix(33)
+    upstream = tf.cast(np.random.default_rng(0).uniform(size=[1_500, 33]), tf.bfloat16)
+
+    @tf.function(jit_compile=True, autograph=False)
+    def everything(rows, bias):
+        with tf.GradientTape() as tape:
+            tape.watch([rows, bias])
+            outputs = add_bias(rows, bias)
+        return [outputs, *tape.gradient(outputs, [rows, bias], upstream)]
+
+    outputs, of_rows, of_bias = everything(rows, bias)
+    np.testing.assert_array_equal(tf.cast(outputs, tf.float32), tf.cast(rows + bias, tf.float32))
+    np.testing.assert_array_equal(tf.cast(of_rows, tf.float32), tf.cast(upstream, tf.float32))
+    np.testing.assert_allclose(np.asarray(of_bias, "float64"), np.asarray(upstream, "float64").sum(0), rtol=2**-8)
+
+
+def attending(policy, **options):
+    """A model of attention, with more rows than are summed up one by one in its inputs."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((7, 12))
+    attention = keras.layers.MultiHeadAttention(2, 6, bias_initializer="normal", dtype=policy)
+    sequence = keras.layers.Identity(dtype=policy)(inputs)  # is cast once, and stays one tensor
+    model = keras.Model(inputs, attention(sequence, sequence, **options))
+    model.set_weights([np.asarray(tf.cast(one, tf.bfloat16), "float32") for one in model.get_weights()])
+    return model
+
+
+def outputs_and_gradients(model, inputs):
+    with tf.GradientTape() as tape:
+        outputs = tf.cast(model(inputs, training=True), tf.float32)
+        loss = tf.reduce_sum(outputs**2) / 1_000  # of keys' biases the gradient is 0, but for rounding
+    return [outputs, *tape.gradient(loss, [one.value for one in model.trainable_variables])]
+
+
+@by_amx
+@pytest.mark.parametrize(
+    ("options", "merged", "products"),
+    [({}, False, 7), ({}, True, 7), ({"use_causal_mask": True}, False, 0)],
+    ids=["Keras's", "MergedAttention", "causal"],
+)
+def test_attention_in_bfloat16_is_keras_s_within_a_loop_by_xla(options, merged, products):
+    """Two products, the gradients of two kernels, two biases and of the heads; none where a mask is asked for."""
+    model, inputs = attending("mixed_bfloat16", **options), random_inputs([80, 7, 12], "float32")
+    plain = outputs_and_gradients(model, inputs)
+    if merged:
+        fuse(model, inputs, measure=False)
+    traced = tf.function(lambda given: outputs_and_gradients(model, given), jit_compile=True, autograph=False)
+    with with_native_layers(model):
+        found = traced(inputs)
+        program = traced.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
+    assert program.count('custom_call_target="tfperf_matmul_bf16"') == products
+
+    def exact():
+        whole = attending("float32", **options)
+        rounded = tf.cast(tf.cast(inputs, tf.bfloat16), tf.float32)
+        return [np.asarray(one) for one in outputs_and_gradients(whole, rounded)]
+
+    plain, found = ([np.asarray(one) for one in several] for several in (plain, found))
+    check_near(plain, found, "mixed_bfloat16", exact)

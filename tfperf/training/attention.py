@@ -5,9 +5,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfperf.training.matmul import add_bias, multiply
 from tfperf.training.saved_form import saved_as
 
-__all__ = ["MergedAttention"]
+__all__ = ["AttentionByAmx", "MergedAttention"]
 
 
 @saved_as(keras.layers.MultiHeadAttention)
@@ -54,19 +55,22 @@ class MergedAttention(keras.layers.MultiHeadAttention):  # type: ignore[misc]
         merged = (self.query_dense, self.key_dense, self.value_dense)
         sizes = (self.key_dim, self.key_dim, self.value_dim)
         kernel = tf.concat([tf.reshape(dense.kernel, [features, -1]) for dense in merged], axis=1)
-        found = tf.matmul(tf.reshape(query, [-1, features]), kernel)
-        if self.use_bias:
-            found = tf.nn.bias_add(found, tf.concat([tf.reshape(dense.bias, [-1]) for dense in merged], axis=0))
+        bias = tf.concat([tf.reshape(dense.bias, [-1]) for dense in merged], axis=0) if self.use_bias else None
+        found = self._project(tf.reshape(query, [-1, features]), kernel, bias)
         parts = tf.split(found, [self.num_heads * size for size in sizes], axis=1)
         queries, keys, values = (self._by_head(part, length, size) for part, size in zip(parts, sizes, strict=True))
         scores = tf.matmul(queries * tf.cast(self._inverse_sqrt_key_dim, queries.dtype), keys, transpose_b=True)
         shares = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32)), values.dtype)  # as Keras has it
         width = self.num_heads * self.value_dim
         seen = tf.reshape(tf.transpose(tf.matmul(shares, values), [0, 2, 1, 3]), [-1, width])
-        output = tf.matmul(seen, tf.reshape(self.output_dense.kernel, [width, -1]))
-        if self.use_bias:
-            output = tf.nn.bias_add(output, self.output_dense.bias)
+        bias = self.output_dense.bias if self.use_bias else None
+        output = self._project(seen, tf.reshape(self.output_dense.kernel, [width, -1]), bias)
         return tf.reshape(output, [-1, length, output.shape[-1]])
+
+    def _project(self, rows: Any, kernel: Any, bias: Any) -> Any:
+        """(rows, inner) by (inner, columns), and a bias (columns,), None: none."""
+        found = tf.matmul(rows, kernel)
+        return found if bias is None else tf.nn.bias_add(found, bias)
 
     def _by_head(self, part: Any, length: Any, size: int) -> Any:
         """(batch * length, heads * size) as (batch, heads, length, size)."""
@@ -81,3 +85,14 @@ class MergedAttention(keras.layers.MultiHeadAttention):  # type: ignore[misc]
         denses = (self.query_dense, self.key_dense, self.value_dense, self.output_dense)
         changed = any(getattr(one, "quantization_mode", None) or getattr(one, "lora_enabled", False) for one in denses)
         return whole and not own and not changed and getattr(query, "_keras_mask", None) is None
+
+
+@saved_as(keras.layers.MultiHeadAttention)
+class AttentionByAmx(MergedAttention):
+    """The same within what XLA compiles, in bfloat16, with the products of `multiply` but for those of a head."""
+
+    def _project(self, rows: Any, kernel: Any, bias: Any) -> Any:
+        if not (rows.shape.is_fully_defined() and rows.dtype == kernel.dtype == tf.bfloat16):
+            return super()._project(rows, kernel, bias)
+        found = multiply(rows, kernel)
+        return found if bias is None else add_bias(found, tf.convert_to_tensor(bias))

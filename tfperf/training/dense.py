@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from tfperf.training.activation import activate
-from tfperf.training.matmul import multiply
+from tfperf.training.matmul import add_bias, multiply
 from tfperf.training.saved_form import saved_as
 
 __all__ = ["BY_AMX", "FlattenedDense", "multiplies_plainly"]
@@ -69,9 +69,9 @@ class _DenseByAmx(keras.layers.Dense):  # type: ignore[misc]
         half = tf.is_tensor(inputs) and inputs.dtype == kernel.dtype == tf.bfloat16
         if not half or not inputs.shape.is_fully_defined():
             return super().call(inputs, training=training)
-        rows = tf.reshape(inputs, [-1, inputs.shape[-1]])
-        outputs = tf.reshape(multiply(rows, kernel), [*inputs.shape[:-1], self.units])
-        outputs = outputs if self.bias is None else keras.ops.add(outputs, self.bias)
+        rows = multiply(tf.reshape(inputs, [-1, inputs.shape[-1]]), kernel)
+        rows = rows if self.bias is None else add_bias(rows, tf.convert_to_tensor(self.bias))
+        outputs = tf.reshape(rows, [*inputs.shape[:-1], self.units])
         return outputs if self.activation is None else self._activated(outputs)
 
     def _activated(self, outputs: Any) -> Any:

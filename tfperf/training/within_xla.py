@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
+from tfperf.training.attention import AttentionByAmx, MergedAttention
 from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.dense import BY_AMX, multiplies_plainly
 from tfperf.training.few_channels import convolve_few_within_xla, is_for_few, pool_few
@@ -23,9 +24,9 @@ __all__ = ["native_form", "with_native_layers"]
 def with_native_layers(model: keras.Model) -> Iterator[None]:
     """Have layers of a model computed in C++ while XLA's program is traced, whether `fuse` changed them or not.
 
-    Dense layers in bfloat16 multiply by AMX where the processor has it, as XLA converts to float32. Max pooling, whose
-    gradient XLA computes number by number, and convolutions of few channels have forms that leave to Keras what they
-    cannot do; such a convolution and the pooling behind it are one pass. Afterwards each layer is as it was.
+    Dense layers, attention and convolutions in bfloat16 multiply by AMX where the processor has it, as XLA converts to
+    float32. Pooling, whose gradient XLA computes number by number, and convolutions of few channels are passes of their
+    own, and one where they follow each other. What C++ cannot do is left to Keras. Afterwards each layer is as it was.
     """
     forms = {layer: form for layer in model._flatten_layers() if (form := native_form(layer))}
     with contextlib.ExitStack() as afterwards:
@@ -103,6 +104,9 @@ def _pooled(layer: Any, inputs: Any, *, mean: bool) -> Any:
     return pool(inputs, pooling) if joined is None else joined
 
 
+OF_PRODUCTS = BY_AMX | dict.fromkeys((keras.layers.MultiHeadAttention, MergedAttention), AttentionByAmx)
+"""Classes whose products of matrices AMX computes."""
+
 OF_IMAGES = {
     keras.layers.AveragePooling2D: _AveragePooling2D,
     keras.layers.Conv2D: _NativeConv2D,
@@ -115,7 +119,7 @@ OF_IMAGES = {
 def native_form(layer: keras.Layer) -> type | None:
     """The class that computes a layer of Keras's or `fuse`'s in C++ within what XLA compiles; None: there is none."""
     kind = type(layer)
-    if kind in BY_AMX:
+    if kind in OF_PRODUCTS:
         half = multiplies_plainly(layer) and layer.compute_dtype == "bfloat16"
-        return BY_AMX[kind] if half and can_multiply() else None
+        return OF_PRODUCTS[kind] if half and can_multiply() else None
     return OF_IMAGES.get(kind)
