@@ -16,6 +16,7 @@ from tests.fixtures.layers import (
     ONE_PLACE,
     POLICIES,
     check_equal,
+    check_near,
     drawn_window,
     everything,
     random_inputs,
@@ -26,6 +27,7 @@ from tfperf.training import (
     convolution,
     convolve,
 )
+from tfperf.training.saved_form import with_class
 
 
 @EXAMPLES
@@ -131,6 +133,21 @@ def test_the_gradient_of_a_bias_in_bfloat16_is_summed_in_float32():
         outputs = convolve(inputs, kernel, bias)
     exact = np.asarray(tf.cast(upstream, tf.float64)).sum()
     assert float(tape.gradient(outputs, bias, upstream)[0]) == pytest.approx(exact, rel=2**-8)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_kernel_of_one_place_with_strides_is_keras_s_of_every_other_place(policy):
+    """Few channels have code in C++ that no process may compare with oneDNN's."""
+    keras.utils.set_random_seed(0)
+    layer, inputs = SwappedConv2D(20, 1, 2, dtype=policy), random_inputs([3, 9, 8, 3], policy)
+    layer.build(inputs.shape)
+    upstream = np.random.default_rng(1).normal(size=[3, 5, 4, 20])
+    outputs, back, *ours = everything(layer, inputs, upstream, training=True)
+    with_class(layer, keras.layers.Conv2D)
+    layer.strides = (1, 1)
+    found, of_used, *exact = everything(layer, inputs[:, ::2, ::2], upstream, training=True)
+    check_near([found, of_used, *exact], [outputs, back[:, ::2, ::2], *ours], policy, None)
+    assert np.count_nonzero(back) == np.count_nonzero(back[:, ::2, ::2])
 
 
 @EXAMPLES

@@ -16,25 +16,32 @@ __all__ = ["can_convolve", "convolve_by_amx"]
 SOURCE = "amx_convolution"
 
 
-def can_convolve(inputs: Any, kernel_size: tuple[int, int], strides: tuple[int, int]) -> bool:
+def can_convolve(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str) -> bool:
     """Whether `convolve_by_amx` takes such images, and is there: the processor has AMX, and there is a C++ compiler.
 
     Args:
-        inputs: images whose height and width are known, in any type.
-        kernel_size: height and width.
+        inputs, kernel: tensors of any types and shapes.
         strides: of height and width.
+        padding: of any word.
     """
-    fits = all(side >= along for side, along in zip(inputs.shape[1:3], kernel_size, strict=True))
-    half = inputs.dtype == tf.bfloat16 and tuple(strides) == (1, 1) and fits
-    return half and has_amx() and xla_function.is_there(SOURCE) and can_be_by_amx()
+    if not inputs.dtype == kernel.dtype == tf.bfloat16 or tuple(strides) != (1, 1):
+        return False
+    if inputs.shape.rank != 4 or None in inputs.shape[1:] or not kernel.shape.is_fully_defined():
+        return False
+    whole = 0 not in kernel.shape and inputs.shape[3] == kernel.shape[2]  # TensorFlow takes others for groups
+    fits = all(side >= along for side, along in zip(inputs.shape[1:3], kernel.shape[:2], strict=True))
+    padded = padding.upper() == "SAME" or (padding.upper() == "VALID" and fits)
+    return whole and padded and has_amx() and xla_function.is_there(SOURCE) and can_be_by_amx()
 
 
 def convolve_by_amx(inputs: Any, kernel: Any, padding: str) -> Any:
     """Convolve with strides of 1 where `can_convolve`.
 
+    Zeros beside the images are multiplied too: of a weight that is not finite they make NaN.
+
     Args:
         inputs: (batch, height, width, channels), bfloat16; height and width are known.
-        kernel: (kernel height, kernel width, channels, filters), bfloat16, not larger than the images.
+        kernel: (kernel height, kernel width, channels, filters), bfloat16; not larger than the images if valid.
         padding: "same" or "valid".
 
     Returns:

@@ -12,7 +12,7 @@ from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 from tfperf.training.depthwise import convolve_each
 from tfperf.training.few_channels import convolve_few, is_for_few
-from tfperf.training.gradients import with_gradient
+from tfperf.training.gradients import is_recorded, with_gradient
 from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
@@ -37,8 +37,8 @@ def convolve(
     too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16
     are faster on CPUs without matrix units than its gradients of kernels. By AMX, in bfloat16 and with strides of 1,
     the products are summed in C++; without a compiler the gradient is oneDNN's there. Where a kernel has many weights,
-    C++ computes the outputs and the gradient of the inputs there as well. Where the kernel is of one
-    place, 1 x 1, the sum is a product of two matrices, and so is the gradient of the inputs where the strides are 1.
+    C++ computes the outputs and the gradient of the inputs there as well. Where the kernel is of one place, 1 x 1, the
+    sum is a product of two matrices, and so is the gradient of the inputs where the strides are 1.
 
     Args:
         inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
@@ -51,12 +51,11 @@ def convolve(
     Returns:
         (batch, height', width', filters).
     """
+    inputs, kernel = tf.convert_to_tensor(inputs), tf.convert_to_tensor(kernel)
     by_amx = _is_by_amx(inputs, kernel, strides)
-    many = math.prod(kernel.shape) > MANY_WEIGHTS
-    if by_amx and many and training and can_convolve(inputs, kernel.shape[:2], strides):
+    if by_amx and training and _has_many_weights(kernel) and can_convolve(inputs, kernel, strides, padding):
         outputs = convolve_by_amx(inputs, kernel, padding)
         return outputs if bias is None else tf.add(outputs, bias)  # BiasAdd's gradient sums in bfloat16
-
     form = {"strides": [1, *strides, 1], "padding": padding.upper()}
 
     def convolved(inputs: Any, kernel: Any, *bias: Any) -> Any:
@@ -73,11 +72,16 @@ def convolve(
                 gradient = tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form)
             else:
                 gradient = _swapped(inputs, upstream, kernel.shape, strides, padding)
-            return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]
+            return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]  # as above
 
         return outputs, backward
 
     return with_gradient(convolved)(inputs, kernel, *([] if bias is None else [bias]))
+
+
+def _has_many_weights(kernel: Any) -> bool:
+    """Whether oneDNN is slow at them. Where no tape sees it nobody trains: what is exported is to have no C++."""
+    return is_recorded() and kernel.shape.is_fully_defined() and math.prod(kernel.shape) > MANY_WEIGHTS
 
 
 def _is_by_amx(inputs: Any, kernel: Any, strides: tuple[int, int]) -> bool:

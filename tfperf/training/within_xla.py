@@ -66,7 +66,7 @@ def _convolved(layer: Any, inputs: Any) -> Any:
         relu = activation is keras.activations.relu
         outputs = convolve_few_within_xla(inputs, kernel, bias, layer.strides, layer.padding, relu=relu)
         activation = None if relu else activation
-    elif can_convolve(inputs, layer.kernel_size, layer.strides):
+    elif can_convolve(inputs, kernel, layer.strides, layer.padding):
         outputs = convolve_by_amx(inputs, kernel, layer.padding)
         outputs = outputs if bias is None else keras.ops.add(outputs, bias)
     else:

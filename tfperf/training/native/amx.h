@@ -123,6 +123,36 @@ class TilesInUse {
   TilesInUse& operator=(const TilesInUse&) = delete;
 };
 
+// Adds products of two rows of tiles with two columns of them to kBlock x kBlock sums, or begins with them. load(k) loads the
+// first row, the second, the first column and the second, at place k of `count`, into the tiles 4 to 7.
+template <typename Load>
+inline void add_products(int64_t count, bool begins, float* sums, const Load& load) {
+  constexpr int64_t kBytes = kBlock * sizeof(float);
+  asm volatile("" ::: "memory");  // tiles are read from memory, which not all compilers are told
+  if (begins) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+  } else {
+    _tile_loadd(0, sums, kBytes);
+    _tile_loadd(1, sums + kOuter, kBytes);
+    _tile_loadd(2, sums + kOuter * kBlock, kBytes);
+    _tile_loadd(3, sums + kOuter * kBlock + kOuter, kBytes);
+  }
+  for (int64_t k = 0; k < count; ++k) {
+    load(k);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, sums, kBytes);
+  _tile_stored(1, sums + kOuter, kBytes);
+  _tile_stored(2, sums + kOuter * kBlock, kBytes);
+  _tile_stored(3, sums + kOuter * kBlock + kOuter, kBytes);
+}
+
 // Asks Linux for AMX's registers, without which a process has none; whether it got them.
 inline bool gets_tiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;

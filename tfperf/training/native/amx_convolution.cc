@@ -18,10 +18,10 @@ namespace ffi = xla::ffi;
 
 constexpr int64_t kWorthAThread = 1 << 20;        // multiplications
 constexpr int64_t kWorthAThreadToPack = 1 << 15;  // numbers of the kernel
-constexpr int64_t kTogether = 1024;               // places that are computed together, if images are so small
-constexpr int64_t kMostPlaces = 1 << 12;          // of an image that are; larger ones are taken some rows at a time
-constexpr int64_t kAtATime = 16;                  // tiles of the kernel that stay in the nearest cache for all places
-constexpr int64_t kManyTiles = 1 << 10;           // of the kernel, which is then read by few parts
+constexpr int64_t kTogether = 1024;               // places of small images, or of a large one, that are computed together
+constexpr int64_t kMostPlaces = 1 << 12;          // of an image that is taken whole; of larger ones some rows are
+constexpr int64_t kAtATime = 16;                  // products, whose tiles stay in the nearest cache for all places
+constexpr int64_t kManyTiles = 1 << 10;           // of a kernel that few parts are to read
 
 struct Sizes : ImagesInLine {
   int64_t channels, filters;
@@ -59,36 +59,15 @@ void pack_filters(const Sizes& of, const Kernel& kernel, int64_t block, uint16_t
 
 // Adds products of 32 places with 32 filters to their sums, or begins with them. `rows` are the inputs of the places,
 // which are read at distances, in turn with the tiles in `columns`.
-void add_products(const uint16_t* rows, const int64_t* distances, int64_t count, const uint16_t* columns, bool begins,
+void add_channels(const uint16_t* rows, const int64_t* distances, int64_t count, const uint16_t* columns, bool begins,
                   float* sums) {
-  constexpr int64_t kBytes = kBlock * sizeof(float);
-  asm volatile("" ::: "memory");  // tiles are read from memory, which not all compilers are told
-  if (begins) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  } else {
-    _tile_loadd(0, sums, kBytes);
-    _tile_loadd(1, sums + kOuter, kBytes);
-    _tile_loadd(2, sums + kOuter * kBlock, kBytes);
-    _tile_loadd(3, sums + kOuter * kBlock + kOuter, kBytes);
-  }
-  for (int64_t k = 0; k < count; ++k) {
+  add_products(count, begins, sums, [=](int64_t k) {
     const uint16_t* const from = rows + distances[k];
     _tile_loadd(4, from, 2 * kInner);
     _tile_loadd(5, from + kTile, 2 * kInner);
     _tile_loadd(6, columns + 2 * k * kTile, 2 * kInner);
     _tile_loadd(7, columns + (2 * k + 1) * kTile, 2 * kInner);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, sums, kBytes);
-  _tile_stored(1, sums + kOuter, kBytes);
-  _tile_stored(2, sums + kOuter * kBlock, kBytes);
-  _tile_stored(3, sums + kOuter * kBlock + kOuter, kBytes);
+  });
 }
 
 // Puts the inputs of a band in a line, for every 32 channels one of `length` places.
@@ -138,7 +117,7 @@ void convolve_band(const Sizes& of, const uint16_t* x, const uint16_t* tiles, co
   for (int64_t f = 0; f < of.blocks_of_filters(); ++f, tiles += 2 * products * kTile) {
     for (int64_t from = 0; from < products; from += kAtATime)
       for (int64_t place = 0; place < places; place += kBlock)
-        add_products(line + place * kInner, distances.data() + from, std::min(kAtATime, products - from),
+        add_channels(line + place * kInner, distances.data() + from, std::min(kAtATime, products - from),
                      tiles + 2 * from * kTile, from == 0, sums + place * kBlock);
     write(of, sums, band, f * kBlock, y);
   }
@@ -148,16 +127,17 @@ void convolve_band(const Sizes& of, const uint16_t* x, const uint16_t* tiles, co
 // their bands of rows.
 void convolve(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const uint16_t* x, const Kernel& kernel,
               uint16_t* y) {
-  static thread_local Buffer of_tiles;
+  static thread_local Buffer packed;
   const int64_t blocks = of.blocks_of_filters(), of_block = 2 * of.products() * kTile;
-  uint16_t* const tiles = of_tiles.of_tiles(blocks * of_block / kTile);
-  const int64_t to_pack = std::min(blocks, parts_worth(pool, blocks * of_block, kWorthAThreadToPack));
-  in_parallel(pool, std::max<int64_t>(1, to_pack), [&](int64_t part) {
+  uint16_t* const tiles = packed.of_tiles(blocks * of_block / kTile);
+  const int64_t worth = parts_worth(pool, blocks * of_block, kWorthAThreadToPack);
+  const int64_t to_pack = std::max<int64_t>(1, std::min(blocks, worth));
+  in_parallel(pool, to_pack, [&](int64_t part) {
     for (int64_t f = blocks * part / to_pack; f < blocks * (part + 1) / to_pack; ++f)
       pack_filters(of, kernel, f, tiles + f * of_block);
   });
   const Bands bands(of, images, kMostPlaces, kTogether);
-  const int64_t multiplications = images * of.image() * blocks * of_block / 2;
+  const int64_t multiplications = images * of.image() * blocks * of_block;
   int64_t parts = parts_worth(pool, multiplications, kWorthAThread);
   if (blocks * of_block > kManyTiles * kTile) parts = std::min(parts, pool.num_threads());
   parts = std::max<int64_t>(1, std::min(parts, bands.count()));
@@ -170,7 +150,7 @@ void convolve(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const uint
     memory.line.forget_if_large();
     memory.sums.forget_if_large();
   });
-  of_tiles.forget_if_large();
+  packed.forget_if_large();
 }
 
 ffi::Error computed(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer kernel, ffi::Result<ffi::AnyBuffer> y,

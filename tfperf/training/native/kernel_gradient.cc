@@ -49,36 +49,15 @@ uint16_t* with_zeros(Buffer& buffer, int64_t count) {
   return numbers;
 }
 
-// Adds the products of two rows and two columns of tiles to a block of sums, or begins with them.
-void add_products(const uint16_t* rows, int64_t length, const uint16_t* columns, int64_t down, int64_t tiles,
-                  bool begins, float* sums) {
-  constexpr int64_t kBytes = kBlock * sizeof(float);
-  asm volatile("" ::: "memory");  // tiles are read from memory, which not all compilers are told
-  if (begins) {
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-  } else {
-    _tile_loadd(0, sums, kBytes);
-    _tile_loadd(1, sums + kOuter, kBytes);
-    _tile_loadd(2, sums + kOuter * kBlock, kBytes);
-    _tile_loadd(3, sums + kOuter * kBlock + kOuter, kBytes);
-  }
-  for (int64_t k = 0; k < tiles; ++k) {
+// Adds the products of 32 channels with 32 filters at some places to their sums, or begins with them.
+void add_places(const uint16_t* rows, int64_t length, const uint16_t* columns, int64_t down, int64_t tiles, bool begins,
+                float* sums) {
+  add_products(tiles, begins, sums, [=](int64_t k) {
     _tile_loadd(4, rows + k * kInner, 2 * length);
     _tile_loadd(5, rows + k * kInner + kOuter * length, 2 * length);
     _tile_loadd(6, columns + k * kTile, 2 * kInner);
     _tile_loadd(7, columns + k * kTile + down, 2 * kInner);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, sums, kBytes);
-  _tile_stored(1, sums + kOuter, kBytes);
-  _tile_stored(2, sums + kOuter * kBlock, kBytes);
-  _tile_stored(3, sums + kOuter * kBlock + kOuter, kBytes);
+  });
 }
 
 // Copies rows of places, of whose channels it takes some.
@@ -123,10 +102,10 @@ void add_share(const Sizes& of, const uint16_t* dy, const uint16_t* x, const Sha
       for (int64_t from = 0; from < steps; from += kAtATime / kInner)
         for (int64_t i = 0; i < of.kernel_height; ++i)
           for (int64_t j = 0; j < of.kernel_width; ++j)
-            add_products(rows + c * length + i * of.row() + j + from * kInner, length,
-                         columns + (f / kOuter * steps + from) * kTile, steps * kTile,
-                         std::min(kAtATime / kInner, steps - from), begins && from == 0,
-                         sums + (i * of.kernel_width + j) * kBlock * kBlock);
+            add_places(rows + c * length + i * of.row() + j + from * kInner, length,
+                       columns + (f / kOuter * steps + from) * kTile, steps * kTile,
+                       std::min(kAtATime / kInner, steps - from), begins && from == 0,
+                       sums + (i * of.kernel_width + j) * kBlock * kBlock);
 }
 
 // How many places are packed together at least: enough that the sums are not read and written for few products.

@@ -63,25 +63,12 @@ class Operand {
 // Computes kBlock rows and columns of the product from the tiles of their rows and columns.
 void multiply_block(const Tiles& a, const uint16_t* rows, const Tiles& b, const uint16_t* columns, int64_t tiles,
                     float* product) {
-  asm volatile("" ::: "memory");  // tiles are read from memory, which not all compilers are told
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-  for (int64_t k = 0; k < tiles; ++k) {
+  add_products(tiles, true, product, [=](int64_t k) {
     _tile_loadd(4, rows + k * a.along, 2 * a.stride);
     _tile_loadd(5, rows + k * a.along + a.down, 2 * a.stride);
     _tile_loadd(6, columns + k * b.along, 2 * b.stride);
     _tile_loadd(7, columns + k * b.along + b.down, 2 * b.stride);
-    _tile_dpbf16ps(0, 4, 6);
-    _tile_dpbf16ps(1, 4, 7);
-    _tile_dpbf16ps(2, 5, 6);
-    _tile_dpbf16ps(3, 5, 7);
-  }
-  _tile_stored(0, product, kBlock * sizeof(float));
-  _tile_stored(1, product + kOuter, kBlock * sizeof(float));
-  _tile_stored(2, product + kOuter * kBlock, kBlock * sizeof(float));
-  _tile_stored(3, product + kOuter * kBlock + kOuter, kBlock * sizeof(float));
+  });
 }
 
 void multiply(ffi::ThreadPool& pool, const Matrix& a, const Matrix& b, uint16_t* product) {

@@ -8,7 +8,7 @@
 namespace tfperf {
 
 struct Window {
-  int64_t height, width;   // places, fewer than 2^16 in all
+  int64_t height, width;   // places, at most 2^16 in all
   int64_t row, channels;   // numbers from a row of the images to the next, and from a column to the next
 
   int64_t places() const { return height * width; }
@@ -86,7 +86,8 @@ struct Mean {
     numbers /= static_cast<float>(window.places());
   }
 
-  // Writes equal shares of upstream gradients to the places that have a part, and zeros to all others of the window.
+  // Writes equal shares of upstream gradients to the places that have a part, and zeros to all others of the window, which
+  // has at most 8.
   static void spread(const Window& window, const T* upstream, Bits places, T* to) {
     const Wholes<T, N> share = share_of(window, upstream), bits = __builtin_convertvector(places, Wholes<T, N>);
     window.for_places([=](int64_t at, uint32_t number) {
