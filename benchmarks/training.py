@@ -111,7 +111,7 @@ TASKS = (
 
 RATE = 1e-3
 HOPELESS = 4.0
-"""Times the fastest epoch, from which on nobody but the fastest peer takes turns: their time would be most of all."""
+"""Times the fastest epoch, from which on only the fastest peer and `DEFAULT` take turns: others' time would be most."""
 
 ROUNDS = 8
 """The fewest from which a ratio has a 99 % interval: epochs are short enough for so many in `SECONDS`."""

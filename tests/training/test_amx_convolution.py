@@ -4,10 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, example
 
-from tests.fixtures.amx import assert_rounded, by_amx
+from tests.fixtures.amx import assert_rounded, by_amx, for_convolutions
 from tests.fixtures.layers import whole_numbers
 from tfperf.training import convolution, convolve
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
@@ -34,18 +33,7 @@ def in_float32(inputs, kernel, padding):
     return convolved(*wide, padding, lambda *given: tf.nn.conv2d(*given[:2], 1, padding.upper()))
 
 
-SIDE = st.integers(1, 18)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    batch=st.integers(1, 40),
-    size=st.tuples(SIDE, SIDE),
-    channels=st.integers(1, 70),
-    filters=st.integers(1, 70),
-    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
-    padding=st.sampled_from(["same", "valid"]),
-)
+@for_convolutions
 @example(batch=90, size=(4, 4), channels=260, filters=520, kernel=(3, 3), padding="same")  # two passes for each thread
 @example(batch=2, size=(90, 80), channels=5, filters=6, kernel=(4, 3), padding="same")  # images are taken by rows
 @example(batch=1, size=(70, 130), channels=36, filters=6, kernel=(3, 2), padding="valid")

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, example
 
-from tests.fixtures.amx import assert_rounded, by_amx
+from tests.fixtures.amx import assert_rounded, by_amx, for_convolutions
 from tests.fixtures.layers import whole_numbers
 from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
 
@@ -31,18 +30,7 @@ def in_float32(upstream, inputs, kernel, padding):
     return np.asarray(tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form))
 
 
-SIDE = st.integers(1, 18)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    batch=st.integers(1, 40),
-    size=st.tuples(SIDE, SIDE),
-    channels=st.integers(1, 70),
-    filters=st.integers(1, 70),
-    kernel=st.tuples(st.integers(1, 5), st.integers(1, 5)),
-    padding=st.sampled_from(["same", "valid"]),
-)
+@for_convolutions
 @example(batch=3, size=(40, 35), channels=40, filters=33, kernel=(3, 3), padding="same")  # an image is more than a pass
 @example(batch=64, size=(5, 5), channels=96, filters=64, kernel=(5, 5), padding="valid")  # one place for each image
 @example(batch=60, size=(6, 6), channels=160, filters=250, kernel=(3, 3), padding="same")  # threads share the channels

@@ -1,4 +1,4 @@
-"""Convolutions in bfloat16 by AMX, forward and backward: XLA has no fast code for them, nor oneDNN for small images."""
+"""Convolutions in bfloat16 by AMX, forward and backward: XLA has no fast code for them, nor oneDNN for large ones."""
 
 import functools
 from collections.abc import Callable

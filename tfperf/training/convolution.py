@@ -19,7 +19,7 @@ from tfperf.training.saved_form import in_training, saved_as
 __all__ = ["SwappedConv2D", "convolve"]
 
 MANY_WEIGHTS = 2**20
-"""In bfloat16 so many are 2 MiB: more than a core keeps in its cache, and oneDNN reads them anew for every image."""
+"""In bfloat16 so many are 2 MiB, which is much of a core's cache: from there on oneDNN is slower than C++."""
 
 
 def convolve(
@@ -53,7 +53,8 @@ def convolve(
     """
     inputs, kernel = tf.convert_to_tensor(inputs), tf.convert_to_tensor(kernel)
     by_amx = _is_by_amx(inputs, kernel, strides)
-    if by_amx and training and _has_many_weights(kernel) and can_convolve(inputs, kernel, strides, padding):
+    trains = training and is_recorded()  # what is exported no tape sees, and it is to have no C++
+    if by_amx and trains and _has_many_weights(kernel) and can_convolve(inputs, kernel, strides, padding):
         outputs = convolve_by_amx(inputs, kernel, padding)
         return outputs if bias is None else tf.add(outputs, bias)  # BiasAdd's gradient sums in bfloat16
     form = {"strides": [1, *strides, 1], "padding": padding.upper()}
@@ -80,8 +81,8 @@ def convolve(
 
 
 def _has_many_weights(kernel: Any) -> bool:
-    """Whether oneDNN is slow at them. Where no tape sees it nobody trains: what is exported is to have no C++."""
-    return is_recorded() and kernel.shape.is_fully_defined() and math.prod(kernel.shape) > MANY_WEIGHTS
+    """Whether oneDNN is slow at them."""
+    return bool(kernel.shape.is_fully_defined() and math.prod(kernel.shape) > MANY_WEIGHTS)
 
 
 def _is_by_amx(inputs: Any, kernel: Any, strides: tuple[int, int]) -> bool:

@@ -208,9 +208,9 @@ def _pooling_function(form: _Form, pooling: Pooling) -> Callable[..., Any]:
 
 def _spread(numbers: Any, places: Any, pooling: Pooling, sizes: tuple[int, int]) -> Any:
     """Put numbers (batch, h, w, filters) at their places in windows, and zeros elsewhere: (batch, *sizes, filters)."""
-    window, count = pooling.window, math.prod(pooling.window)
-    of_places = tf.reshape(tf.range(count, dtype=tf.int32), [1, 1, window[0], 1, window[1], 1])
-    numbers = numbers / count if pooling.mean else numbers
+    window, all_places = pooling.window, math.prod(pooling.window)
+    of_places = tf.reshape(tf.range(all_places, dtype=tf.int32), [1, 1, window[0], 1, window[1], 1])
+    numbers = numbers / all_places if pooling.mean else numbers
     places, apart = tf.cast(places, tf.int32)[:, :, None, :, None], numbers[:, :, None, :, None]
     there = tf.bitwise.right_shift(places, of_places) % 2 == 1 if pooling.mean else places == of_places
     windows = tf.where(there, apart, tf.zeros([], numbers.dtype))  # (batch, h', h, w', w, filters)
