@@ -204,8 +204,20 @@ def test_a_layer_that_is_never_called_and_sizes_of_numpy_are_no_trouble():
 
 @compiled
 def test_pooling_behind_another_layer_is_native_too():
-    model = keras.Sequential([keras.Input((10, 10, 6)), keras.layers.Conv2D(8, 3), keras.layers.MaxPooling2D(3)])
+    model = keras.Sequential(
+        [keras.Input((10, 10, 6)), keras.layers.BatchNormalization(), keras.layers.MaxPooling2D(3)]
+    )
     assert calls_of(model, np.zeros([4, 10, 10, 6], "float32")) == 2
+
+
+@compiled
+@pytest.mark.parametrize(("policy", "strides"), [("float32", 1), ("float32", 2), ("mixed_bfloat16", 2)])
+def test_convolutions_of_many_channels_are_native_with_any_strides(policy, strides):
+    layer = keras.layers.Conv2D(8, 5, strides, padding="same", dtype=policy)
+    model = keras.Sequential([keras.Input((10, 9, 6)), layer, keras.layers.Flatten(), keras.layers.Dense(1)])
+    inputs = random_inputs([4, 10, 9, 6], "float32")
+    assert calls_of(model, inputs) == 3  # forward, and both gradients
+    check_equal(layer, native_form(layer), random_inputs([4, 10, 9, 6], policy), policy, training=True)
 
 
 @by_amx
@@ -224,13 +236,11 @@ def test_convolutions_and_pooling_of_a_net_are_all_native_in_bfloat16():
     [
         keras.layers.Conv2D(8, 3, groups=2),
         keras.layers.Conv2D(8, 3, dilation_rate=2),
-        keras.layers.Conv2D(8, 5),
         keras.layers.MaxPooling2D(3, strides=1),
         keras.layers.MaxPooling2D(3, padding="same"),
         keras.layers.AveragePooling2D(3, padding="same"),
         keras.layers.MaxPooling2D(3, dtype="mixed_float16"),
         keras.layers.Conv2D(8, 3, dtype="mixed_float16"),
-        keras.layers.Conv2D(8, 5, strides=2, dtype="mixed_bfloat16"),
     ],
 )
 def test_others_stay_keras_s(layer):

@@ -11,6 +11,7 @@ from tfperf.training import xla_function
 from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 from tfperf.training.depthwise import convolve_each
+from tfperf.training.direct_convolution import can_convolve_directly, gradients_directly
 from tfperf.training.few_channels import convolve_few, is_for_few
 from tfperf.training.gradients import is_recorded, with_gradient
 from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
@@ -31,11 +32,12 @@ def convolve(
     *,
     training: bool = True,
 ) -> Any:
-    """Convolve and add a bias, with a gradient of the kernel that is faster than oneDNN's.
+    """Convolve and add a bias, with gradients that are faster than oneDNN's.
 
-    A kernel's gradient sums products of inputs and upstream gradients over batch and places. That is a convolution
-    too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16
-    are faster on CPUs without matrix units than its gradients of kernels. By AMX, in bfloat16 and with strides of 1,
+    In float32 C++ computes the gradients, where there is a compiler. A kernel's gradient sums products of inputs and
+    upstream gradients over batch and places. That is a convolution too: of the inputs, with channels as the batch, by
+    the upstream gradients. oneDNN's forward convolutions in bfloat16 are faster on CPUs without matrix units than its
+    gradients of kernels. By AMX, in bfloat16 and with strides of 1,
     the products are summed in C++; without a compiler the gradient is oneDNN's there. Where a kernel has many weights,
     C++ computes the outputs and the gradient of the inputs there as well. Where the kernel is of one place, 1 x 1, the
     sum is a product of two matrices, and so is the gradient of the inputs where the strides are 1.
@@ -57,6 +59,7 @@ def convolve(
     if by_amx and trains and _has_many_weights(kernel) and can_convolve(inputs, kernel, strides, padding):
         outputs = convolve_by_amx(inputs, kernel, padding)
         return outputs if bias is None else tf.add(outputs, bias)  # BiasAdd's gradient sums in bfloat16
+    directly = trains and _is_summed_directly(inputs, kernel, padding)
     form = {"strides": [1, *strides, 1], "padding": padding.upper()}
 
     def convolved(inputs: Any, kernel: Any, *bias: Any) -> Any:
@@ -66,7 +69,9 @@ def convolve(
 
         def backward(upstream: Any) -> list[Any]:
             back = _input_gradient(inputs, kernel, upstream, strides, form)
-            if by_amx and training and can_be_by_amx():
+            if directly:
+                back, gradient = gradients_directly(upstream, inputs, kernel, strides, padding)
+            elif by_amx and training and can_be_by_amx():
                 gradient = kernel_gradient(upstream, inputs, kernel, padding)
             elif by_amx:
                 sizes = {"filter_sizes": tf.shape(kernel)}
@@ -83,6 +88,12 @@ def convolve(
 def _has_many_weights(kernel: Any) -> bool:
     """Whether oneDNN is slow at them."""
     return bool(kernel.shape.is_fully_defined() and math.prod(kernel.shape) > MANY_WEIGHTS)
+
+
+def _is_summed_directly(inputs: Any, kernel: Any, padding: str) -> bool:
+    """Whether C++ computes the gradients: in float32, but for kernels of one place, which are products of matrices."""
+    of_places = inputs.dtype == tf.float32 and tuple(kernel.shape[:2]) != (1, 1)
+    return of_places and can_convolve_directly(inputs, kernel, padding)
 
 
 def _is_by_amx(inputs: Any, kernel: Any, strides: tuple[int, int]) -> bool:

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfperf.training import xla_function
 from tfperf.training.activation import activate
 from tfperf.training.gradients import gradients_by, with_gradient
+from tfperf.training.padding import convolved_side
 from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["CompiledDepthwiseConv2D", "convolve_each"]
@@ -88,8 +89,7 @@ def _convolution(strides: tuple[int, int], padding: str, *, native: bool) -> Cal
     @xla_function.compiled
     def in_one_pass(upstream: Any, inputs: Any, kernel: Any) -> list[Any]:
         above, left = (
-            max((upstream.shape[axis] - 1) * strides[0] + kernel.shape[axis - 1] - inputs.shape[axis], 0) // 2
-            for axis in (1, 2)
+            convolved_side(inputs.shape[axis + 1], kernel.shape[axis], strides[axis], padding)[1] for axis in range(2)
         )
         name = f"tfperf_depthwise_gradients_{xla_function.TYPES[inputs.dtype.name]}"
         operands = [upstream, inputs, kernel]

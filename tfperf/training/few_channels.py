@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfperf.training import xla_function
 from tfperf.training.gradients import as_dense, gradients_by, with_gradient
+from tfperf.training.padding import convolved_side
 from tfperf.training.pooling import Pooling
 
 __all__ = ["convolve_few", "convolve_few_within_xla", "is_for_few", "pool_few"]
@@ -108,19 +109,18 @@ class _Form(NamedTuple):
 
     def settings(self, inputs: Any, kernel: Any, window: tuple[int, int]) -> dict[str, int]:
         """What the functions in C++ are told."""
-        sizes, before = [], []
-        for axis, stride in enumerate(self.strides):
-            side, taps = inputs.shape[axis + 1], kernel.shape[axis]
-            sizes.append(-(-side // stride) if self.padding == "SAME" else (side - taps) // stride + 1)
-            before.append(max((sizes[-1] - 1) * stride + taps - side, 0) // 2)
+        (height, above), (width, left) = (
+            convolved_side(inputs.shape[axis + 1], kernel.shape[axis], self.strides[axis], self.padding)
+            for axis in range(2)
+        )
         return {
             "relu": int(self.relu),
             "stride_down": self.strides[0],
             "stride_along": self.strides[1],
-            "above": before[0],
-            "left": before[1],
-            "convolved_height": sizes[0],
-            "convolved_width": sizes[1],
+            "above": above,
+            "left": left,
+            "convolved_height": height,
+            "convolved_width": width,
             "window_height": window[0],
             "window_width": window[1],
         }

@@ -68,13 +68,15 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     return recorded
 
 
-def gradients_by(backward: Callable[..., Any], formulas: Callable[..., Any], first: int = 0) -> Callable[..., Any]:
+def gradients_by(
+    backward: Callable[..., Any], formulas: Callable[..., Any], first: int = 0, end: int | None = None
+) -> Callable[..., Any]:
     """Gradients that have code of their own, and can be differentiated themselves.
 
     Args:
         backward: from the gradient of a function's result and its operands to the operands' gradients.
         formulas: computes the function by TensorFlow's operations: gradients of gradients are taken of it.
-        first: `backward` gives the gradients of the operands from this one on.
+        first, end: `backward` gives the gradients of the operands from the first on, and up to the one before the end.
 
     Returns:
         Computes as `backward` does.
@@ -90,7 +92,7 @@ def gradients_by(backward: Callable[..., Any], formulas: Callable[..., Any], fir
                 with tf.GradientTape() as inner:
                     inner.watch(others)
                     result = formulas(*others)
-                gradients = inner.gradient(result, others[first:], upstream)
+                gradients = inner.gradient(result, others[first:end], upstream)
             return outer.gradient(gradients, given, upstreams, tf.UnconnectedGradients.ZERO)
 
         return backward(*map(tf.stop_gradient, given)), once_more

@@ -12,6 +12,7 @@ from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 from tfperf.training.attention import AttentionByAmx, MergedAttention
 from tfperf.training.convolution import SwappedConv2D
 from tfperf.training.dense import BY_AMX, multiplies_plainly
+from tfperf.training.direct_convolution import can_convolve_directly, convolve_directly
 from tfperf.training.few_channels import convolve_few_within_xla, is_for_few, pool_few
 from tfperf.training.matmul import can_multiply
 from tfperf.training.pooling import Pooling, can_pool, pool
@@ -25,8 +26,9 @@ def with_native_layers(model: keras.Model) -> Iterator[None]:
     """Have layers of a model computed in C++ while XLA's program is traced, whether `fuse` changed them or not.
 
     Dense layers, attention and convolutions in bfloat16 multiply by AMX where the processor has it, as XLA converts to
-    float32. Pooling, whose gradient XLA computes number by number, and convolutions of few channels are passes of their
-    own, and one where they follow each other. What C++ cannot do is left to Keras. Afterwards each layer is as it was.
+    float32. Other convolutions are C++ too; those of few channels and pooling, whose gradient XLA computes number by
+    number, are one pass where they follow each other. What C++ cannot do is left to Keras. Afterwards each layer is as
+    it was.
     """
     forms = {layer: form for layer in model._flatten_layers() if (form := native_form(layer))}
     with contextlib.ExitStack() as afterwards:
@@ -38,7 +40,7 @@ def with_native_layers(model: keras.Model) -> Iterator[None]:
 
 @saved_as(keras.layers.Conv2D)
 class _NativeConv2D(keras.layers.Conv2D):  # type: ignore[misc]
-    """Keras's `Conv2D` of few channels in C++, and of others by AMX."""
+    """Keras's `Conv2D` in C++, by AMX where the processor has it."""
 
     def call(self, inputs: Any) -> Any:
         """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
@@ -66,11 +68,14 @@ def _convolved(layer: Any, inputs: Any) -> Any:
         relu = activation is keras.activations.relu
         outputs = convolve_few_within_xla(inputs, kernel, bias, layer.strides, layer.padding, relu=relu)
         activation = None if relu else activation
-    elif can_convolve(inputs, kernel, layer.strides, layer.padding):
-        outputs = convolve_by_amx(inputs, kernel, layer.padding)
-        outputs = outputs if bias is None else keras.ops.add(outputs, bias)
     else:
-        return None
+        if can_convolve(inputs, kernel, layer.strides, layer.padding):
+            outputs = convolve_by_amx(inputs, kernel, layer.padding)
+        elif can_convolve_directly(inputs, kernel, layer.padding):
+            outputs = convolve_directly(inputs, kernel, layer.strides, layer.padding)
+        else:
+            return None
+        outputs = outputs if bias is None else keras.ops.add(outputs, bias)
     return outputs if activation is None else activate(layer, activation, outputs)
 
 

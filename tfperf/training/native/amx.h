@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 
 namespace tfperf {
 
@@ -17,39 +15,6 @@ constexpr int64_t kTile = kOuter * kInner;   // numbers
 constexpr int64_t kBlock = 2 * kOuter;       // rows and columns that are computed at a time, by four tiles
 
 inline int64_t rounded_up(int64_t number, int64_t to) { return (number + to - 1) / to * to; }
-
-// Memory for tiles that begins at a line of the cache. It is kept from call to call, as new memory takes longer than many a
-// product; `forget_if_large` gives back more than 8 MiB.
-class Buffer {
- public:
-  ~Buffer() { std::free(numbers_); }
-
-  uint16_t* of_tiles(int64_t count) {
-    if (count > count_) {
-      forget();
-      numbers_ = static_cast<uint16_t*>(std::aligned_alloc(64, count * kTile * sizeof(uint16_t)));
-      if (numbers_ == nullptr) throw std::bad_alloc();
-      count_ = count;
-    }
-    return numbers_;
-  }
-
-  void forget_if_large() {
-    if (count_ > kMostKept) forget();
-  }
-
- private:
-  static constexpr int64_t kMostKept = 1 << 13;  // tiles
-
-  void forget() {
-    std::free(numbers_);
-    numbers_ = nullptr;
-    count_ = 0;
-  }
-
-  uint16_t* numbers_ = nullptr;
-  int64_t count_ = 0;
-};
 
 // A matrix in memory, (outer, inner) or, where it is transposed, (inner, outer). `inner` is what is summed over.
 struct Matrix {

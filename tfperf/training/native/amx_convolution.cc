@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "amx.h"
+#include "bands.h"
+#include "buffer.h"
 #include "images_in_line.h"
 #include "xla_function.h"
 
@@ -106,14 +108,14 @@ void convolve_band(const Sizes& of, const uint16_t* x, const uint16_t* tiles, co
                    uint16_t* y) {
   const int64_t places = rounded_up((band.images - 1) * of.image() + band.rows * of.row(), kBlock);
   const int64_t length = places + of.reach();
-  uint16_t* const line = memory.line.of_tiles(rounded_up(of.blocks_of_channels() * length, kOuter) / kOuter);
+  uint16_t* const line = memory.line.of<uint16_t>(of.blocks_of_channels() * length * kInner);
   put_in_line(of, x, band, length, line);
   std::vector<int64_t> distances;
   for (int64_t c = 0; c < of.blocks_of_channels(); ++c)
     for (int64_t i = 0; i < of.kernel_height; ++i)
       for (int64_t j = 0; j < of.kernel_width; ++j) distances.push_back((c * length + i * of.row() + j) * kInner);
   const int64_t products = of.products();
-  float* const sums = reinterpret_cast<float*>(memory.sums.of_tiles(places * kBlock * 2 / kTile));
+  float* const sums = memory.sums.of<float>(places * kBlock);
   for (int64_t f = 0; f < of.blocks_of_filters(); ++f, tiles += 2 * products * kTile) {
     for (int64_t from = 0; from < products; from += kAtATime)
       for (int64_t place = 0; place < places; place += kBlock)
@@ -129,14 +131,14 @@ void convolve(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const uint
               uint16_t* y) {
   static thread_local Buffer packed;
   const int64_t blocks = of.blocks_of_filters(), of_block = 2 * of.products() * kTile;
-  uint16_t* const tiles = packed.of_tiles(blocks * of_block / kTile);
+  uint16_t* const tiles = packed.of<uint16_t>(blocks * of_block);
   const int64_t worth = parts_worth(pool, blocks * of_block, kWorthAThreadToPack);
   const int64_t to_pack = std::max<int64_t>(1, std::min(blocks, worth));
   in_parallel(pool, to_pack, [&](int64_t part) {
     for (int64_t f = blocks * part / to_pack; f < blocks * (part + 1) / to_pack; ++f)
       pack_filters(of, kernel, f, tiles + f * of_block);
   });
-  const Bands bands(of, images, kMostPlaces, kTogether);
+  const Bands bands(images, of.out_height, of.row(), of.image(), kMostPlaces, kTogether);
   const int64_t multiplications = images * of.image() * blocks * of_block;
   int64_t parts = parts_worth(pool, multiplications, kWorthAThread);
   if (blocks * of_block > kManyTiles * kTile) parts = std::min(parts, pool.num_threads());

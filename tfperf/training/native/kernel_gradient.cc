@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "amx.h"
+#include "bands.h"
+#include "buffer.h"
 #include "images_in_line.h"
 #include "xla_function.h"
 
@@ -44,7 +46,7 @@ struct Memory {
 };
 
 uint16_t* with_zeros(Buffer& buffer, int64_t count) {
-  uint16_t* numbers = buffer.of_tiles(rounded_up(count, kTile) / kTile);
+  uint16_t* numbers = buffer.of<uint16_t>(rounded_up(count, kTile));
   std::memset(numbers, 0, count * sizeof(uint16_t));
   return numbers;
 }
@@ -90,8 +92,8 @@ void add_share(const Sizes& of, const uint16_t* dy, const uint16_t* x, const Sha
               upstream + image * of.image() * of.filters, of.row() * of.filters);
   }
   const Matrix inputs{line, channels, length, true}, gradients{upstream, of.filters, places, true};
-  uint16_t* rows = memory.rows.of_tiles(rounded_up(share.channels * length, kTile) / kTile);
-  uint16_t* columns = memory.columns.of_tiles(of.all_filters() / kOuter * steps);
+  uint16_t* rows = memory.rows.of<uint16_t>(rounded_up(share.channels * length, kTile));
+  uint16_t* columns = memory.columns.of<uint16_t>(of.all_filters() * steps * kInner);
   for (int64_t c = 0; c < share.channels; c += kOuter)
     for (int64_t k = 0; k < length; k += kInner) pack_tile(inputs, c, k, false, rows + c * length + k, length);
   for (int64_t f = 0; f < of.all_filters() / kOuter; ++f)
@@ -123,10 +125,11 @@ void differentiate(ffi::ThreadPool& pool, int64_t images, const Sizes& of, const
   const int64_t threads =
       std::max<int64_t>(1, std::min(static_cast<int64_t>(pool.num_threads()), multiplications / kWorthAThread));
   const int64_t blocks = of.all_channels() / kBlock;
-  const Bands bands(of, images, kMostPlaces, together(of, of.all_channels(), kMostPlaces));
+  const Bands bands(images, of.out_height, of.row(), of.image(), kMostPlaces,
+                    together(of, of.all_channels(), kMostPlaces));
   const int64_t of_channels = of.sums() <= kMostSums && threads <= bands.count() ? 1 : std::min(threads, blocks);
   const int64_t of_images = std::min(threads / of_channels, bands.count());
-  float* sums = reinterpret_cast<float*>(of_sums.of_tiles(rounded_up(2 * of_images * of.sums(), kTile) / kTile));
+  float* sums = of_sums.of<float>(of_images * of.sums());
   in_parallel(pool, of_images * of_channels, [&, sums](int64_t part) {
     static thread_local Memory memory;
     const TilesInUse tiles_in_use;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "amx.h"
+#include "buffer.h"
 #include "xla_function.h"
 
 namespace tfperf {
@@ -28,7 +29,7 @@ class Operand {
     if (in_place_) {
       tiles_ = {of.numbers, kOuter * of.inner, kInner, of.inner};
     } else {
-      packed_ = buffer.of_tiles(2 * blocks() * along);
+      packed_ = buffer.of<uint16_t>(2 * blocks() * along * kTile);
       tiles_ = {packed_, along * kTile, kTile, kInner};
     }
   }

@@ -1,0 +1,114 @@
+"""Convolutions in C++ for any strides: XLA has no fast code for them on a CPU, nor oneDNN for gradients in float32."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfperf.training import xla_function
+from tfperf.training.gradients import differentiable, gradients_by
+from tfperf.training.padding import convolved_side
+
+__all__ = ["can_convolve_directly", "convolve_directly", "gradients_directly"]
+
+SOURCE = "direct_convolution"
+
+
+def can_convolve_directly(inputs: Any, kernel: Any, padding: str) -> bool:
+    """Whether `convolve_directly` takes such images, and is there: with a C++ compiler, and without a GPU.
+
+    Args:
+        inputs, kernel: tensors of any types and shapes.
+        padding: of any word.
+    """
+    if inputs.dtype != kernel.dtype or inputs.dtype.name not in xla_function.TYPES:
+        return False
+    if inputs.shape.rank != 4 or None in inputs.shape[1:] or not kernel.shape.is_fully_defined():
+        return False
+    whole = 0 not in (*kernel.shape, *inputs.shape[1:]) and inputs.shape[3] == kernel.shape[2]
+    fits = all(side >= along for side, along in zip(inputs.shape[1:3], kernel.shape[:2], strict=True))
+    padded = padding.upper() == "SAME" or (padding.upper() == "VALID" and fits)
+    return whole and padded and xla_function.is_there(SOURCE)
+
+
+def convolve_directly(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str) -> Any:
+    """Convolve where `can_convolve_directly`.
+
+    Zeros beside the images are multiplied too: of a weight that is not finite they make NaN.
+
+    Args:
+        inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
+        kernel: (kernel height, kernel width, channels, filters), of the same type; not larger than the images if valid.
+        strides: of height and width.
+        padding: "same" or "valid".
+
+    Returns:
+        (batch, height', width', filters), rounded once, from sums in float32.
+    """
+    return _functions(tuple(strides), padding.upper()).convolution(inputs, kernel)
+
+
+def gradients_directly(
+    upstream: Any, inputs: Any, kernel: Any, strides: tuple[int, int], padding: str
+) -> tuple[Any, Any]:
+    """Give the gradients of what a convolution takes where `can_convolve_directly`. Graphs leave out what is not used.
+
+    Args:
+        upstream: (batch, height', width', filters), of the same type.
+        inputs, kernel, strides, padding: as of `convolve_directly`.
+
+    Returns:
+        Of the shapes of the inputs and of the kernel, rounded once, from sums in float32.
+    """
+    functions, operands = _functions(tuple(strides), padding.upper()), (upstream, inputs, kernel)
+    return functions.input_gradient(*operands)[0], functions.kernel_gradient(*operands)[0]
+
+
+class _Functions(NamedTuple):
+    """What computes convolutions of one form."""
+
+    convolution: Callable[..., Any]
+    """From inputs and a kernel."""
+    input_gradient: Callable[..., Any]
+    """From upstream gradients, inputs and a kernel to a list of one."""
+    kernel_gradient: Callable[..., Any]
+    """The same."""
+
+
+@functools.cache
+def _functions(strides: tuple[int, int], padding: str) -> _Functions:
+    formulas = functools.partial(tf.nn.conv2d, strides=strides, padding=padding)
+
+    def sides(inputs: Any, kernel: Any) -> list[tuple[int, int]]:
+        shapes = zip(inputs.shape[1:3], kernel.shape, strides, strict=False)
+        return [convolved_side(*one, padding) for one in shapes]
+
+    def called(part: str, operands: list[Any], shape: Any, inputs: Any, kernel: Any) -> Any:
+        (_, above), (_, left) = sides(inputs, kernel)
+        settings = {"stride_down": strides[0], "stride_along": strides[1], "above": above, "left": left}
+        name = f"tfperf_direct_convolution{part}_{xla_function.TYPES[inputs.dtype.name]}"
+        return xla_function.call(name, operands, [tf.TensorSpec(shape, inputs.dtype)], **settings)[0]
+
+    @xla_function.compiled
+    def forward(inputs: Any, kernel: Any) -> Any:
+        (height, _), (width, _) = sides(inputs, kernel)
+        shape = [inputs.shape[0], height, width, kernel.shape[3]]
+        return called("", [inputs, kernel], shape, inputs, kernel)
+
+    @xla_function.compiled
+    def of_inputs(upstream: Any, inputs: Any, kernel: Any) -> list[Any]:
+        return [called("_of_inputs", [upstream, kernel], inputs.shape, inputs, kernel)]
+
+    @xla_function.compiled
+    def of_kernel(upstream: Any, inputs: Any, kernel: Any) -> list[Any]:
+        return [called("_of_kernel", [upstream, inputs], kernel.shape, inputs, kernel)]
+
+    def of_both(*operands: Any) -> list[Any]:
+        return [*of_inputs(*operands), *of_kernel(*operands)]
+
+    return _Functions(
+        differentiable(forward, of_both, formulas),
+        gradients_by(of_inputs, formulas, end=1),
+        gradients_by(of_kernel, formulas, first=1),
+    )
