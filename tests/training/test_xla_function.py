@@ -1,12 +1,17 @@
 """Functions in C++ that XLA calls: compiled when they are needed, and done without where they cannot be."""
 
 import functools
+import platform
+import re
+import shutil
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfperf.native.compiling import tensorflow_folder
+from tfperf.processes import run
 from tfperf.training import CompiledLayerNormalization, xla_function
 
 
@@ -79,3 +84,28 @@ def test_a_result_has_the_form_of_an_operand_or_one_that_is_given():
 
     for found in calling(tf.constant([[1.0, -1, 2], [-2, 3, -3]])):
         np.testing.assert_array_equal(found, [[1, 0, 2], [0, 3, 0]])
+
+
+def sources_with_loops_for_vectors():
+    """Each source that says of loops that they are for vectors, and the lines where it does."""
+    for path in sorted(xla_function.SOURCES.glob("*.cc")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        if loops := [number for number, line in enumerate(lines, 1) if line.startswith("#pragma omp simd")]:
+            yield pytest.param(path, loops, id=path.stem)
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize(("source", "loops"), list(sources_with_loops_for_vectors()))
+def test_loops_for_vectors_have_vectors_on_every_processor(source, loops, level, tmp_path):
+    """GCC tells which loops it wrote for vectors. With AVX2 it did not where a loop compares, for a missing option."""
+    compiler = shutil.which("g++")
+    if compiler is None or platform.machine() != "x86_64":
+        pytest.skip("needs GCC on x86-64")
+    options = [*xla_function.OPTIONS, f"-march={level}", f"-I{tensorflow_folder() / 'include'}"]
+    command = [compiler, *options, "-fopt-info-vec-optimized", str(source), "-o", str(tmp_path / "made.so")]
+    told = run(command, deadline=120, merged=True)
+    assert told.code == 0, told.output
+    pattern = rf"{re.escape(source.name)}:(\d+):\d+: optimized: loop vectorized"
+    vectorized = {int(line) for line in re.findall(pattern, told.output)}
+    for loop, following in zip(loops, [*loops[1:], loops[-1] + 7], strict=True):
+        assert vectorized & set(range(loop, following)), f"line {loop + 1} has no vectors"

@@ -18,8 +18,12 @@ __all__ = ["TYPES", "call", "can_be_compiled", "compiled", "is_there"]
 
 SOURCES = Path(__file__).parent / "native"
 
-OPTIONS = ("-std=c++17", "-w", "-O3", "-fopenmp-simd", "-fPIC", "-shared", "-fvisibility=hidden")
-"""Loops that say so are written for vectors; nothing else is computed otherwise than C++ has it."""
+OPTIONS = (
+    *("-std=c++17", "-w", "-O3", "-fPIC", "-shared", "-fvisibility=hidden"),
+    *("-fopenmp-simd", "-fno-trapping-math"),
+)
+"""Loops that say so are written for vectors; nothing else is computed otherwise than C++ has it. Nobody asks which
+comparison met what is no number: where that is to be known, loops that compare have no vectors of AVX2."""
 
 EXTENSIONS = {"avx512_bf16": "-mavx512bf16"}
 """Linux's name of what a processor may have beyond its level -> the option that makes use of it."""
