@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 from tests.fixtures.amx import SIDE
 from tests.fixtures.layers import whole_numbers
 from tfperf.training import convolve
-from tfperf.training.direct_convolution import can_convolve_directly, convolve_directly, gradients_directly
+from tfperf.training.direct_convolution import (
+    can_convolve_directly,
+    convolve_directly,
+    input_gradient_directly,
+    kernel_gradient_directly,
+)
 from tfperf.training.xla_function import can_be_compiled
 
 pytestmark = pytest.mark.skipif(not can_be_compiled(), reason="needs a C++ compiler, and no GPU")
@@ -68,7 +73,8 @@ def test_it_is_tensorflow_s_for_any_shape(batch, size, channels, filters, kernel
     inputs, weights, upstream = (tf.cast(one, dtype) for one in numbers)
     assert can_convolve_directly(inputs, weights, padding)
     found = [convolve_directly(inputs, weights, strides, padding)]
-    found += gradients_directly(upstream, inputs, weights, strides, padding)
+    given = (upstream, inputs, weights, strides, padding)
+    found += [input_gradient_directly(*given), kernel_gradient_directly(*given)]
     check_exact(found, in_float64(*numbers, strides, padding), dtype)
 
 
@@ -76,9 +82,8 @@ def test_no_images_have_no_outputs_and_no_gradient():
     numbers = whole_numbers((0, 5, 5, 4), (3, 3, 4, 6), (0, 5, 5, 6))
     inputs, kernel, upstream = (tf.cast(one, tf.float32) for one in numbers)
     assert convolve_directly(inputs, kernel, (1, 1), "same").shape == (0, 5, 5, 6)
-    of_inputs, of_kernel = gradients_directly(upstream, inputs, kernel, (1, 1), "same")
-    assert of_inputs.shape == inputs.shape
-    assert not np.asarray(of_kernel).any()
+    assert input_gradient_directly(upstream, inputs, kernel, (1, 1), "same").shape == inputs.shape
+    assert not np.asarray(kernel_gradient_directly(upstream, inputs, kernel, (1, 1), "same")).any()
 
 
 @pytest.mark.parametrize("strides", [(1, 1), (2, 3)])
@@ -139,16 +144,17 @@ def calls_of(function, *operands):
     return sum(node.op == "XlaCallModule" for one in graph.library.function for node in one.node_def)
 
 
-def test_convolve_has_its_gradients_in_float32_and_no_c_where_no_tape_sees_it():
+def test_convolve_has_those_gradients_in_float32_that_are_asked_for_and_no_c_where_no_tape_sees_it():
     inputs, kernel = (tf.cast(one, tf.float32) for one in whole_numbers((4, 9, 9, 8), (3, 3, 8, 16)))
 
-    def trained(inputs, kernel):
+    def trained(inputs, kernel, *, images=False):
         with tf.GradientTape() as tape:
-            tape.watch([inputs, kernel])
+            tape.watch([kernel] if images else [inputs, kernel])
             outputs = convolve(inputs, kernel, padding="same")
         return tape.gradient(outputs, [inputs, kernel])
 
     assert calls_of(trained, inputs, kernel) == 2
+    assert calls_of(functools.partial(trained, images=True), inputs, kernel) == 1
     assert calls_of(lambda *given: convolve(*given, padding="same"), inputs, kernel) == 0
 
 

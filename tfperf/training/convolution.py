@@ -11,9 +11,13 @@ from tfperf.training import xla_function
 from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 from tfperf.training.depthwise import convolve_each
-from tfperf.training.direct_convolution import can_convolve_directly, gradients_directly
+from tfperf.training.direct_convolution import (
+    can_convolve_directly,
+    input_gradient_directly,
+    kernel_gradient_directly,
+)
 from tfperf.training.few_channels import convolve_few, is_for_few
-from tfperf.training.gradients import is_recorded, with_gradient
+from tfperf.training.gradients import is_recorded, is_watched, with_gradient
 from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
@@ -54,12 +58,12 @@ def convolve(
         (batch, height', width', filters).
     """
     inputs, kernel = tf.convert_to_tensor(inputs), tf.convert_to_tensor(kernel)
-    by_amx = _is_by_amx(inputs, kernel, strides)
     trains = training and is_recorded()  # what is exported no tape sees, and it is to have no C++
-    if by_amx and trains and _has_many_weights(kernel) and can_convolve(inputs, kernel, strides, padding):
+    if trains and _has_many_weights(kernel) and can_convolve(inputs, kernel, strides, padding):
         outputs = convolve_by_amx(inputs, kernel, padding)
         return outputs if bias is None else tf.add(outputs, bias)  # BiasAdd's gradient sums in bfloat16
     directly = trains and _is_summed_directly(inputs, kernel, padding)
+    asked = is_watched(inputs)
     form = {"strides": [1, *strides, 1], "padding": padding.upper()}
 
     def convolved(inputs: Any, kernel: Any, *bias: Any) -> Any:
@@ -68,16 +72,13 @@ def convolve(
             outputs = tf.nn.bias_add(outputs, one)
 
         def backward(upstream: Any) -> list[Any]:
-            back = _input_gradient(inputs, kernel, upstream, strides, form)
-            if directly:
-                back, gradient = gradients_directly(upstream, inputs, kernel, strides, padding)
-            elif by_amx and training and can_be_by_amx():
-                gradient = kernel_gradient(upstream, inputs, kernel, padding)
-            elif by_amx:
-                sizes = {"filter_sizes": tf.shape(kernel)}
-                gradient = tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, **sizes, **form)
+            given = (upstream, inputs, kernel, strides, padding)
+            if directly:  # which no graph leaves out
+                back = input_gradient_directly(*given) if asked else None
+                gradient = kernel_gradient_directly(*given)
             else:
-                gradient = _swapped(inputs, upstream, kernel.shape, strides, padding)
+                back = _input_gradient(inputs, kernel, upstream, strides, form)
+                gradient = _kernel_gradient(*given, training=training)
             return [back, gradient, *(tf.reduce_sum(upstream, [0, 1, 2]) for _ in bias)]  # as above
 
         return outputs, backward
@@ -112,6 +113,18 @@ def _input_gradient(inputs: Any, kernel: Any, upstream: Any, strides: tuple[int,
     if tuple(kernel.shape[:2]) == tuple(strides) == (1, 1):
         return tf.reshape(tf.matmul(_as_matrix(upstream), kernel[0, 0], transpose_b=True), sizes)
     return tf.raw_ops.Conv2DBackpropInput(input_sizes=sizes, filter=kernel, out_backprop=upstream, **form)
+
+
+def _kernel_gradient(
+    upstream: Any, inputs: Any, kernel: Any, strides: tuple[int, int], padding: str, *, training: bool
+) -> Any:
+    """The gradient of the kernel, of its shape."""
+    if not _is_by_amx(inputs, kernel, strides):
+        return _swapped(inputs, upstream, kernel.shape, strides, padding)
+    if training and can_be_by_amx():
+        return kernel_gradient(upstream, inputs, kernel, padding)
+    sizes, form = tf.shape(kernel), {"strides": [1, *strides, 1], "padding": padding.upper()}
+    return tf.raw_ops.Conv2DBackpropFilter(input=inputs, out_backprop=upstream, filter_sizes=sizes, **form)
 
 
 def _as_matrix(images: Any) -> Any:

@@ -10,7 +10,7 @@ from tfperf.training import xla_function
 from tfperf.training.gradients import differentiable, gradients_by
 from tfperf.training.padding import convolved_side
 
-__all__ = ["can_convolve_directly", "convolve_directly", "gradients_directly"]
+__all__ = ["can_convolve_directly", "convolve_directly", "input_gradient_directly", "kernel_gradient_directly"]
 
 SOURCE = "direct_convolution"
 
@@ -49,20 +49,22 @@ def convolve_directly(inputs: Any, kernel: Any, strides: tuple[int, int], paddin
     return _functions(tuple(strides), padding.upper()).convolution(inputs, kernel)
 
 
-def gradients_directly(
-    upstream: Any, inputs: Any, kernel: Any, strides: tuple[int, int], padding: str
-) -> tuple[Any, Any]:
-    """Give the gradients of what a convolution takes where `can_convolve_directly`. Graphs leave out what is not used.
+def input_gradient_directly(upstream: Any, inputs: Any, kernel: Any, strides: tuple[int, int], padding: str) -> Any:
+    """Give the gradient of a convolution's inputs where `can_convolve_directly`. Graphs compute it even if nobody asks.
 
     Args:
         upstream: (batch, height', width', filters), of the same type.
         inputs, kernel, strides, padding: as of `convolve_directly`.
 
     Returns:
-        Of the shapes of the inputs and of the kernel, rounded once, from sums in float32.
+        Of the shape of the inputs, rounded once, from sums in float32.
     """
-    functions, operands = _functions(tuple(strides), padding.upper()), (upstream, inputs, kernel)
-    return functions.input_gradient(*operands)[0], functions.kernel_gradient(*operands)[0]
+    return _functions(tuple(strides), padding.upper()).input_gradient(upstream, inputs, kernel)[0]
+
+
+def kernel_gradient_directly(upstream: Any, inputs: Any, kernel: Any, strides: tuple[int, int], padding: str) -> Any:
+    """Give the gradient of the kernel, of its shape; else as `input_gradient_directly`."""
+    return _functions(tuple(strides), padding.upper()).kernel_gradient(upstream, inputs, kernel)[0]
 
 
 class _Functions(NamedTuple):

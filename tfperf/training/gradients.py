@@ -6,12 +6,17 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import record
 
-__all__ = ["as_dense", "differentiable", "gradients_by", "is_recorded", "with_gradient"]
+__all__ = ["as_dense", "differentiable", "gradients_by", "is_recorded", "is_watched", "with_gradient"]
 
 
 def is_recorded() -> bool:
     """Whether a tape may record what is computed now. What is exported or predicts is traced without one."""
     return bool(record.could_possibly_record())
+
+
+def is_watched(tensor: Any) -> bool:
+    """Whether a tape asks for the gradient of a tensor, or of what it was computed from."""
+    return bool(record.should_record_backprop([tensor]))
 
 
 def as_dense(upstream: Any, result: Any) -> Any:
