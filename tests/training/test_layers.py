@@ -440,6 +440,48 @@ def test_a_batch_normalization_of_any_shape_is_keras_s(data, policy):
     )
 
 
+@pytest.mark.parametrize("shape", [(9, 13, 11, 70), (40, 12, 10, 3), (700, 17), (2, 3, 64)])
+def test_gradients_of_a_batch_normalization_of_many_rows_are_exact(shape):
+    """More rows than are added up at a time, more than one thread has; beside float64."""
+    inputs, upstream = (tf.constant(np.random.default_rng(mean).normal(mean, 1, shape), "float32") for mean in (3, 0))
+    layer = keras.layers.BatchNormalization(gamma_initializer="normal")
+    layer.build(shape)
+    with_class(layer, FusedBatchNormalization)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        outputs = layer(inputs, training=True)
+    found = tape.gradient(outputs, [inputs, layer.gamma.value, layer.beta.value], upstream)
+    x, dy, gamma = (np.asarray(one, "float64") for one in (inputs, upstream, layer.gamma))
+    axes = tuple(range(len(shape) - 1))
+    steepness = 1 / np.sqrt(x.var(axes) + layer.epsilon)
+    normal = (x - x.mean(axes)) * steepness
+    along = (dy * normal).mean(axes)
+    exact = [gamma * steepness * (dy - dy.mean(axes) - normal * along), (dy * normal).sum(axes), dy.sum(axes)]
+    for ours, right in zip(found, exact, strict=True):
+        np.testing.assert_allclose(ours, right, rtol=0, atol=1e-5 * np.abs(right).max())
+
+
+def test_a_batch_normalization_has_gradients_of_gradients():
+    def penalty(kind):
+        layer = keras.layers.BatchNormalization(gamma_initializer="normal")
+        layer.build([6, 4, 4, 3])
+        with_class(layer, kind)
+        with tf.GradientTape() as outer:
+            outer.watch(inputs)
+            with tf.GradientTape() as inner:
+                inner.watch(inputs)
+                total = tf.reduce_sum(layer(inputs, training=True) ** 3)
+            size = tf.reduce_sum(inner.gradient(total, inputs) ** 2)
+        return outer.gradient(size, inputs)
+
+    keras.utils.set_random_seed(0)
+    inputs = random_inputs([6, 4, 4, 3], "float32")
+    plain = penalty(keras.layers.BatchNormalization)
+    keras.utils.set_random_seed(0)
+    found = penalty(FusedBatchNormalization)
+    np.testing.assert_allclose(found, plain, rtol=0, atol=1e-4 * np.abs(plain).max())
+
+
 @pytest.mark.parametrize("options", [{"axis": 1}, {"renorm": True}, {"dtype": "float64"}])
 def test_what_the_operation_cannot_do_is_keras_s(options):
     layer = keras.layers.BatchNormalization(**options)
