@@ -23,6 +23,7 @@ from tests.fixtures.layers import (
 )
 from tfperf.training import (
     CompiledDepthwiseConv2D,
+    SwappedConv1D,
     SwappedConv2D,
     convolution,
     convolve,
@@ -67,6 +68,50 @@ def test_a_convolution_in_groups_is_keras_s(options):
     layer = keras.layers.Conv2D(**{"filters": 8, "kernel_size": (3, 2), "activation": "relu"} | options)
     layer.build([3, 7, 9, 8])
     check_equal(layer, SwappedConv2D, random_inputs([3, 7, 9, 8], "float32"), "float32", training=True)
+
+
+@EXAMPLES
+@given(data=st.data(), policy=POLICIES, training=st.booleans())
+def test_a_convolution_along_sequences_of_any_length_is_keras_s(data, policy, training):
+    """In bfloat16 without a bias, as above. Fewer than 5 channels are few; kernels of one place are matrices."""
+    keras.utils.set_random_seed(0)
+    kernel, strides = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 3))
+    layer = keras.layers.Conv1D(
+        data.draw(FEW | st.integers(16, 40)), kernel, strides,
+        padding=data.draw(st.sampled_from(["same", "valid", "causal"])), dtype=policy,
+        use_bias=data.draw(st.booleans()) and policy == "float32",
+        activation=data.draw(st.sampled_from([None, "relu", "gelu"])),
+        bias_initializer="normal",
+    )  # fmt: skip
+    least = 16 if kernel == 1 and strides > 1 else 1
+    shape = [data.draw(FEW), data.draw(st.integers(kernel, 40)), least - 1 + data.draw(st.integers(1, 20))]
+    inputs = random_inputs(shape, policy)
+    layer.build(inputs.shape)
+    check_equal(layer, SwappedConv1D, inputs, policy, training=training)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"groups": 8},
+        {"groups": 8, "strides": 2, "padding": "same"},
+        {"groups": 2, "padding": "causal"},
+        {"dilation_rate": 2, "padding": "causal"},
+    ],
+)
+def test_a_convolution_along_sequences_of_another_kind_is_keras_s(options):
+    keras.utils.set_random_seed(0)
+    layer = keras.layers.Conv1D(**{"filters": 8, "kernel_size": 3, "activation": "relu"} | options)
+    layer.build([3, 12, 8])
+    check_equal(layer, SwappedConv1D, random_inputs([3, 12, 8], "float32"), "float32", training=True)
+
+
+def test_sequences_whose_length_is_not_known_when_it_is_traced_are_keras_s():
+    layer = SwappedConv1D(4, 3)
+    layer.build([None, None, 2])
+    traced = tf.function(layer, input_signature=[tf.TensorSpec([None, None, 2])])
+    inputs = random_inputs([2, 9, 2], "float32")
+    np.testing.assert_allclose(traced(inputs), keras.ops.conv(inputs, layer.kernel), atol=1e-5)
 
 
 @pytest.mark.parametrize("options", [{"dilation_rate": 2}, {"dilation_rate": (1, 2), "groups": 2}])

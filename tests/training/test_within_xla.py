@@ -41,6 +41,17 @@ def test_pooling_of_any_shape_is_keras_s(data, policy, training):
     check_equal(layer, native_form(layer), inputs, policy, training=training)
 
 
+@EXAMPLES
+@given(data=st.data(), policy=POLICIES, training=st.booleans())
+def test_pooling_along_sequences_of_any_length_is_keras_s(data, policy, training):
+    window = data.draw(FEW)
+    kind = data.draw(st.sampled_from([keras.layers.MaxPooling1D, keras.layers.AveragePooling1D]))
+    strides = data.draw(st.sampled_from([None, None, None, 1, 2]))
+    layer = kind(window, strides, data.draw(st.sampled_from(["same", "valid"])), dtype=policy)
+    shape = [data.draw(FEW), data.draw(st.integers(window, 40)), data.draw(st.integers(1, 37))]
+    check_equal(layer, native_form(layer), tf.round(random_inputs(shape, policy)), policy, training=training)
+
+
 def drawn_net(data, policy):
     """A convolution of few channels and pooling, of images in which both fit."""
     kernel, window = data.draw(st.sampled_from([(1, 1), (3, 3), (2, 4), (5, 5), (1, 9)])), data.draw(KERNELS)
@@ -218,6 +229,21 @@ def test_convolutions_of_many_channels_are_native_with_any_strides(policy, strid
     inputs = random_inputs([4, 10, 9, 6], "float32")
     assert calls_of(model, inputs) == 3  # forward, and both gradients
     check_equal(layer, native_form(layer), random_inputs([4, 10, 9, 6], policy), policy, training=True)
+
+
+@compiled
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "options", [{}, {"strides": 2, "padding": "same"}, {"padding": "causal"}, {"kernel_size": 1}, {"groups": 2}]
+)
+def test_a_net_of_sequences_is_native_and_keras_s(options, policy):
+    """A pooling's two passes, and a convolution's three, or two where it has few channels. Groups stay Keras's."""
+    keras.utils.set_random_seed(0)
+    few = keras.layers.Conv1D(6, 5, activation="relu", dtype=policy)
+    layer = keras.layers.Conv1D(**{"filters": 8, "kernel_size": 3, "dtype": policy} | options)
+    model = keras.Sequential([keras.Input((40, 1)), few, keras.layers.MaxPooling1D(2), layer, keras.layers.Flatten()])
+    assert calls_of(model, np.zeros([4, 40, 1], "float32")) == 2 + 2 + (0 if "groups" in options else 3)
+    check_equal(layer, native_form(layer), random_inputs([4, 18, 6], policy), policy, training=True)
 
 
 @by_amx

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from tfperf.training.activation import CompiledActivation, CompiledReLU
     from tfperf.training.attention import MergedAttention
     from tfperf.training.batch_norm import FusedBatchNormalization
-    from tfperf.training.convolution import SwappedConv2D, convolve
+    from tfperf.training.convolution import SwappedConv1D, SwappedConv2D, convolve
     from tfperf.training.dense import FlattenedDense
     from tfperf.training.depthwise import CompiledDepthwiseConv2D
     from tfperf.training.dropout import CompiledDropout
@@ -31,6 +31,7 @@ __all__ = [
     "Fusion",
     "MergedAttention",
     "Swap",
+    "SwappedConv1D",
     "SwappedConv2D",
     "Throughput",
     "TrainingPlan",
@@ -54,6 +55,7 @@ _HOMES = {
     "Fusion": "fusing",
     "MergedAttention": "attention",
     "Swap": "fusing",
+    "SwappedConv1D": "convolution",
     "SwappedConv2D": "convolution",
     "Throughput": "throughput",
     "TrainingPlan": "plan",

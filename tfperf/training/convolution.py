@@ -1,7 +1,7 @@
 """Convolutions whose backward pass does not wait for the slow half of oneDNN's."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -21,7 +21,7 @@ from tfperf.training.gradients import is_recorded, is_watched, with_gradient
 from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
-__all__ = ["SwappedConv2D", "convolve"]
+__all__ = ["Images", "SwappedConv1D", "SwappedConv2D", "convolve", "images_of", "of_layer", "suits"]
 
 MANY_WEIGHTS = 2**20
 """In bfloat16 so many are 2 MiB, which is much of a core's cache: from there on oneDNN is slower than C++."""
@@ -156,8 +156,88 @@ def _edges(size: int, made: int, kernel: int, stride: int, padding: str) -> tupl
     return before, missing - before
 
 
+class Images(NamedTuple):
+    """What a layer convolves: images, or sequences as images of one row.
+
+    Attributes:
+        inputs: (batch, height, width, channels).
+        kernel: (kernel height, kernel width, channels of a group, filters), of the same type.
+        strides: of height and width.
+        padding: "same" or "valid".
+    """
+
+    inputs: Any
+    kernel: Any
+    strides: tuple[int, int]
+    padding: str
+
+
+def images_of(layer: Any, inputs: Any) -> Images:
+    """Tell what a `Conv1D` or a `Conv2D` convolves."""
+    kernel = tf.convert_to_tensor(layer.kernel)
+    if layer.rank == 2:
+        return Images(inputs, kernel, layer.strides, layer.padding)
+    padding = layer.padding
+    if padding == "causal":
+        inputs, padding = keras.ops.pad(inputs, layer._compute_causal_padding()), "valid"
+    in_a_row = tf.expand_dims(inputs, 1), tf.expand_dims(kernel, 0)  # a slice's gradient would be a copy
+    return Images(*in_a_row, (*layer.strides, *layer.strides), padding)
+
+
+def of_layer(layer: Any, outputs: Any) -> Any:
+    """Give the outputs of a layer, whose are those of the images that `images_of` told."""
+    return outputs if layer.rank == 2 else tf.squeeze(outputs, 1)
+
+
+class _Swapped(keras.layers.Layer):  # type: ignore[misc]
+    """What the layers here have in common."""
+
+    def call(self, inputs: Any) -> Any:
+        """Convolve, (batch, ..., channels) -> (batch, ..., filters)."""
+        if not self.suits(tuple(inputs.shape)):
+            return super().call(inputs)
+        images, bias = images_of(self, inputs), None if self.bias is None else tf.convert_to_tensor(self.bias)
+        activation = self.activation
+        if self.groups > 1:
+            outputs = _in_groups(images, self.groups, training=in_training(self))
+            outputs = outputs if bias is None else keras.ops.add(outputs, bias)
+        elif in_training(self) and is_for_few(images.inputs, images.kernel.shape[:2]):
+            relu = activation is keras.activations.relu
+            outputs = convolve_few(images.inputs, images.kernel, bias, images.strides, images.padding, relu=relu)
+            activation = None if relu else activation
+        else:
+            given = images.inputs, images.kernel, bias, images.strides, images.padding
+            outputs = convolve(*given, training=in_training(self))
+        outputs = of_layer(self, outputs)
+        return outputs if activation is None else activate(self, activation, outputs)
+
+    def suits(self, shape: tuple[int | None, ...]) -> bool:
+        """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., channels)."""
+        return suits(self, shape)
+
+    def always_pays(self) -> bool:
+        """Whether it is faster beyond doubt: for groups TensorFlow's own code on a CPU takes tens of times as long."""
+        return self.groups > 1 and not tf.config.list_logical_devices("GPU")
+
+
+def suits(layer: Any, shape: tuple[int | None, ...]) -> bool:
+    """Whether a `Conv1D` or a `Conv2D` has a faster form for inputs of this shape, (batch, ..., channels)."""
+    usual = layer.data_format == "channels_last" and set(layer.dilation_rate) == {1}
+    return usual and None not in shape[1:]
+
+
+def _in_groups(images: Images, groups: int, *, training: bool) -> Any:
+    inputs, kernel, strides, padding = images
+    one_each = groups == inputs.shape[-1] == kernel.shape[-1] and len(set(strides)) == 1
+    if one_each and inputs.dtype.name in xla_function.TYPES:
+        kernel = tf.reshape(kernel, [*kernel.shape[:2], groups, 1])
+        return convolve_each(inputs, kernel, strides, padding, training=training)
+    parts = zip(tf.split(inputs, groups, axis=-1), tf.split(kernel, groups, axis=-1), strict=True)
+    return tf.concat([tf.nn.conv2d(*part, strides, padding.upper()) for part in parts], axis=-1)
+
+
 @saved_as(keras.layers.Conv2D)
-class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
+class SwappedConv2D(_Swapped, keras.layers.Conv2D):  # type: ignore[misc]
     """Keras's `Conv2D` whose kernel's gradient is computed by `convolve`, of few channels in C++.
 
     For the first layer of a net oneDNN's gradient of the kernel takes several times as long as its little arithmetic;
@@ -167,36 +247,7 @@ class SwappedConv2D(keras.layers.Conv2D):  # type: ignore[misc]
     dilation, channels first, heights and widths that are not known.
     """
 
-    def call(self, inputs: Any) -> Any:
-        """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
-        if not self.suits(tuple(inputs.shape)):
-            return super().call(inputs)
-        kernel, bias = (None if one is None else tf.convert_to_tensor(one) for one in (self.kernel, self.bias))
-        activation = self.activation
-        if self.groups > 1:
-            outputs = self._in_groups(inputs, kernel)
-            outputs = outputs if bias is None else keras.ops.add(outputs, bias)
-        elif in_training(self) and is_for_few(inputs, self.kernel_size):
-            relu = activation is keras.activations.relu
-            outputs = convolve_few(inputs, kernel, bias, self.strides, self.padding, relu=relu)
-            activation = None if relu else activation
-        else:
-            outputs = convolve(inputs, kernel, bias, self.strides, self.padding, training=in_training(self))
-        return outputs if activation is None else activate(self, activation, outputs)
 
-    def _in_groups(self, inputs: Any, kernel: Any) -> Any:
-        one_each = self.groups == inputs.shape[-1] == self.filters and len(set(self.strides)) == 1
-        if one_each and inputs.dtype.name in xla_function.TYPES:
-            kernel = tf.reshape(kernel, [*self.kernel_size, self.filters, 1])
-            return convolve_each(inputs, kernel, self.strides, self.padding, training=in_training(self))
-        parts = zip(tf.split(inputs, self.groups, axis=-1), tf.split(kernel, self.groups, axis=-1), strict=True)
-        return tf.concat([tf.nn.conv2d(*part, self.strides, self.padding.upper()) for part in parts], axis=-1)
-
-    def suits(self, shape: tuple[int | None, ...]) -> bool:
-        """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., channels)."""
-        usual = self.data_format == "channels_last" and tuple(self.dilation_rate) == (1, 1)
-        return usual and None not in shape[1:]
-
-    def always_pays(self) -> bool:
-        """Whether it is faster beyond doubt: for groups TensorFlow's own code on a CPU takes tens of times as long."""
-        return self.groups > 1 and not tf.config.list_logical_devices("GPU")
+@saved_as(keras.layers.Conv1D)
+class SwappedConv1D(_Swapped, keras.layers.Conv1D):  # type: ignore[misc]
+    """Keras's `Conv1D`, as `SwappedConv2D` computes images of one row. Left to Keras: the same."""

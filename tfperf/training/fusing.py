@@ -23,7 +23,7 @@ from tfperf.training import looping, xla_function
 from tfperf.training.activation import CompiledActivation, CompiledReLU
 from tfperf.training.attention import MergedAttention
 from tfperf.training.batch_norm import FusedBatchNormalization
-from tfperf.training.convolution import SwappedConv2D
+from tfperf.training.convolution import SwappedConv1D, SwappedConv2D
 from tfperf.training.dense import FlattenedDense
 from tfperf.training.depthwise import CompiledDepthwiseConv2D
 from tfperf.training.dropout import CompiledDropout
@@ -35,6 +35,7 @@ __all__ = ["Fusion", "Swap", "fuse", "may_have_form", "unfuse"]
 FORMS: dict[type, type] = {
     keras.layers.Activation: CompiledActivation,
     keras.layers.BatchNormalization: FusedBatchNormalization,
+    keras.layers.Conv1D: SwappedConv1D,
     keras.layers.Conv2D: SwappedConv2D,
     keras.layers.Dense: FlattenedDense,
     keras.layers.DepthwiseConv2D: CompiledDepthwiseConv2D,

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 from tfperf.training.attention import AttentionByAmx, MergedAttention
-from tfperf.training.convolution import SwappedConv2D
+from tfperf.training.convolution import SwappedConv1D, SwappedConv2D, images_of, of_layer, suits
 from tfperf.training.dense import BY_AMX, multiplies_plainly
 from tfperf.training.direct_convolution import can_convolve_directly, convolve_directly
 from tfperf.training.few_channels import convolve_few_within_xla, is_for_few, pool_few
@@ -38,84 +38,117 @@ def with_native_layers(model: keras.Model) -> Iterator[None]:
         yield
 
 
-@saved_as(keras.layers.Conv2D)
-class _NativeConv2D(keras.layers.Conv2D):  # type: ignore[misc]
-    """Keras's `Conv2D` in C++, by AMX where the processor has it."""
+class _Native(keras.layers.Layer):  # type: ignore[misc]
+    """A convolution in C++, by AMX where the processor has it; what C++ cannot do is left to the class behind it."""
 
     def call(self, inputs: Any) -> Any:
-        """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
+        """Convolve, (batch, ..., channels) -> (batch, ..., filters)."""
         outputs = _convolved(self, inputs)
         return super().call(inputs) if outputs is None else outputs
 
 
+@saved_as(keras.layers.Conv1D)
+class _NativeConv1D(_Native, keras.layers.Conv1D):  # type: ignore[misc]
+    """Keras's `Conv1D` in C++."""
+
+
+@saved_as(keras.layers.Conv1D)
+class _NativeSwappedConv1D(_Native, SwappedConv1D):
+    """The same of `SwappedConv1D`."""
+
+
 @saved_as(keras.layers.Conv2D)
-class _NativeSwappedConv2D(SwappedConv2D):
+class _NativeConv2D(_Native, keras.layers.Conv2D):  # type: ignore[misc]
+    """Keras's `Conv2D` in C++."""
+
+
+@saved_as(keras.layers.Conv2D)
+class _NativeSwappedConv2D(_Native, SwappedConv2D):
     """The same of `SwappedConv2D`."""
-
-    def call(self, inputs: Any) -> Any:
-        """Convolve, (batch, height, width, channels) -> (batch, height', width', filters)."""
-        outputs = _convolved(self, inputs)
-        return super().call(inputs) if outputs is None else outputs
 
 
 def _convolved(layer: Any, inputs: Any) -> Any:
     """What a layer computes; None: C++ cannot."""
-    if not SwappedConv2D.suits(layer, tuple(inputs.shape)) or layer.groups > 1 or not in_training(layer):
+    if not suits(layer, tuple(inputs.shape)) or layer.groups > 1 or not in_training(layer):
         return None
-    kernel, bias = (None if one is None else tf.convert_to_tensor(one) for one in (layer.kernel, layer.bias))
+    images, bias = images_of(layer, inputs), None if layer.bias is None else tf.convert_to_tensor(layer.bias)
     activation = layer.activation
-    if is_for_few(inputs, layer.kernel_size):
+    if is_for_few(images.inputs, images.kernel.shape[:2]):
         relu = activation is keras.activations.relu
-        outputs = convolve_few_within_xla(inputs, kernel, bias, layer.strides, layer.padding, relu=relu)
+        outputs = convolve_few_within_xla(images.inputs, images.kernel, bias, images.strides, images.padding, relu=relu)
         activation = None if relu else activation
     else:
-        if can_convolve(inputs, kernel, layer.strides, layer.padding):
-            outputs = convolve_by_amx(inputs, kernel, layer.padding)
-        elif can_convolve_directly(inputs, kernel, layer.padding):
-            outputs = convolve_directly(inputs, kernel, layer.strides, layer.padding)
+        if can_convolve(*images):
+            outputs = convolve_by_amx(images.inputs, images.kernel, images.padding)
+        elif can_convolve_directly(images.inputs, images.kernel, images.padding):
+            outputs = convolve_directly(*images)
         else:
             return None
         outputs = outputs if bias is None else keras.ops.add(outputs, bias)
+    outputs = of_layer(layer, outputs)
     return outputs if activation is None else activate(layer, activation, outputs)
 
 
-@saved_as(keras.layers.MaxPooling2D)
-class _MaxPooling2D(keras.layers.MaxPooling2D):  # type: ignore[misc]
-    """Keras's `MaxPooling2D`, in C++, and in one pass with a convolution of few channels before it."""
+class _Pooling(keras.layers.Layer):  # type: ignore[misc]
+    """Pooling in C++, and in one pass with a convolution of few channels before it."""
 
     def call(self, inputs: Any) -> Any:
-        """Take the largest number of each window, (batch, height, width, channels) -> (batch, h', w', channels)."""
-        outputs = _pooled(self, inputs, mean=False)
+        """Take one number of each window, (batch, ..., channels) -> (batch, ..., channels)."""
+        outputs = _pooled(self, inputs)
         return super().call(inputs) if outputs is None else outputs
+
+
+@saved_as(keras.layers.MaxPooling1D)
+class _MaxPooling1D(_Pooling, keras.layers.MaxPooling1D):  # type: ignore[misc]
+    """Keras's `MaxPooling1D` in C++."""
+
+
+@saved_as(keras.layers.MaxPooling2D)
+class _MaxPooling2D(_Pooling, keras.layers.MaxPooling2D):  # type: ignore[misc]
+    """Keras's `MaxPooling2D` in C++."""
+
+
+@saved_as(keras.layers.AveragePooling1D)
+class _AveragePooling1D(_Pooling, keras.layers.AveragePooling1D):  # type: ignore[misc]
+    """Keras's `AveragePooling1D` in C++."""
 
 
 @saved_as(keras.layers.AveragePooling2D)
-class _AveragePooling2D(keras.layers.AveragePooling2D):  # type: ignore[misc]
-    """The same of `AveragePooling2D`."""
-
-    def call(self, inputs: Any) -> Any:
-        """Take the mean of each window, (batch, height, width, channels) -> (batch, h', w', channels)."""
-        outputs = _pooled(self, inputs, mean=True)
-        return super().call(inputs) if outputs is None else outputs
+class _AveragePooling2D(_Pooling, keras.layers.AveragePooling2D):  # type: ignore[misc]
+    """Keras's `AveragePooling2D` in C++."""
 
 
-def _pooled(layer: Any, inputs: Any, *, mean: bool) -> Any:
+def _pooled(layer: Any, inputs: Any) -> Any:
     """What a layer computes; None: C++ cannot."""
-    usual = layer.data_format == "channels_last" and tuple(layer.strides) == tuple(layer.pool_size)
-    if not usual or not in_training(layer) or not can_pool(inputs, layer.pool_size, layer.padding):
+    window, strides = _in_images(layer.pool_size), _in_images(layer.strides)
+    if layer.data_format != "channels_last" or strides != window or not in_training(layer):
         return None
-    pooling = Pooling(layer.pool_size, mean)
-    joined = pool_few(inputs, pooling)
-    return pool(inputs, pooling) if joined is None else joined
+    images = inputs if inputs.shape.rank == 4 else tf.expand_dims(inputs, 1)
+    if not can_pool(images, window, layer.padding):
+        return None
+    pooling = Pooling(window, mean=layer.pool_mode == "average")
+    joined = pool_few(images, pooling)
+    outputs = pool(images, pooling) if joined is None else joined
+    return outputs if inputs.shape.rank == 4 else tf.squeeze(outputs, 1)
+
+
+def _in_images(sizes: Any) -> tuple[int, int]:
+    """Height and width of a window or of strides; along a sequence, which is an image of one row, the height is 1."""
+    height, width = (1, *sizes)[-2:]
+    return height, width
 
 
 OF_PRODUCTS = BY_AMX | dict.fromkeys((keras.layers.MultiHeadAttention, MergedAttention), AttentionByAmx)
 """Classes whose products of matrices AMX computes."""
 
 OF_IMAGES = {
+    keras.layers.AveragePooling1D: _AveragePooling1D,
     keras.layers.AveragePooling2D: _AveragePooling2D,
+    keras.layers.Conv1D: _NativeConv1D,
+    SwappedConv1D: _NativeSwappedConv1D,
     keras.layers.Conv2D: _NativeConv2D,
     SwappedConv2D: _NativeSwappedConv2D,
+    keras.layers.MaxPooling1D: _MaxPooling1D,
     keras.layers.MaxPooling2D: _MaxPooling2D,
 }
 """Classes that are computed in C++ where they can be, call by call."""
