@@ -6,9 +6,11 @@ import pytest
 
 from tests.fixtures.training import BAD_CHANGES, BAD_LOOPS, BRIEF, Told, seconds_of, start_here
 from tfperf.search.journal import Journal
+from tfperf.search.training import strategy
 from tfperf.search.training.searching import TrainingQuestion, TrainingSearch
 from tfperf.search.training.strategy import TrainingSpace
 from tfperf.training.plan import CHANGES, TrainingPlan
+from tfperf.trials.training.courses import Course
 from tfperf.trials.training.trial import TrainingTrial
 from tfperf.trials.trial import Status, TrialError
 
@@ -79,6 +81,47 @@ def test_what_does_not_learn_is_never_chosen(searching, bad_plans, monkeypatch):
     assert "not finite" in reasons[TrainingPlan(changes=("not_finite",))]
     assert "another order" in reasons[TrainingPlan(loop="unshuffled")]
     assert "each example once" in reasons[TrainingPlan(loop="half")]
+
+
+class Spread(Told):
+    """A process whose loss depends on the seed; that of a plan which changes something lies beside the first seeds'."""
+
+    asked, loss = None, 1.0
+
+    def course(self, seed, segments, steps):
+        """The loss of seeds that agree by chance, and of further ones that do not."""
+        self.asked.append((str(self.plan), seed))
+        loss = self.loss if self.plan.changes else {0: 1.0, 1: 1.01}.get(seed, 1.2)
+        return Course(losses=(loss,) * segments, moved={"kernel": 1.0})
+
+
+@pytest.mark.usefixtures("no_variables")
+@pytest.mark.parametrize(("loss", "status"), [(1.01, Status.RAN), (1.1, Status.RAN), (3.0, Status.WRONG)])
+def test_more_seeds_tell_whether_a_plan_is_refused_by_chance(searching, monkeypatch, loss, status):
+    asked = []
+    monkeypatch.setattr(Spread, "asked", asked)
+    monkeypatch.setattr(Spread, "loss", loss)
+    default, plan = TrainingPlan(), TrainingPlan(changes=("fast_optimizer",))
+    search = searching(start=lambda plan: Spread(plan, seconds_of))
+    search._reference(None)
+    assert search._look(plan).status is status
+    seeds = BRIEF["SEEDS"] + (strategy.MORE_SEEDS if loss > 1.01 else 0)
+    assert sorted(asked) == sorted([*((str(default), seed) for seed in range(seeds)), (str(plan), 0)])
+    assert len(search.references[str(default)]) == len(search.first_reference.courses) == seeds
+    again = searching(start=lambda plan: Spread(plan, seconds_of))
+    assert again._reference(None) == search.first_reference
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_a_reference_that_is_gone_when_it_gets_more_seeds_leaves_the_plan_refused(searching, monkeypatch):
+    monkeypatch.setattr(Spread, "asked", [])
+    monkeypatch.setattr(Spread, "loss", 1.1)
+    failing = []
+    search = searching(start=lambda plan: Spread(plan, seconds_of, failing))
+    search._reference(None)
+    failing.append(TrainingPlan())
+    search._processes[str(TrainingPlan())].close()
+    assert search._look(TrainingPlan(changes=("fast_optimizer",))).status is Status.WRONG
 
 
 @pytest.mark.usefixtures("no_variables")

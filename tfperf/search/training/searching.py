@@ -295,7 +295,7 @@ class TrainingSearch:
                 words = f"took {times} times as long as {best.name} in a first call; its loss was not checked"
                 raise TrialError(Status.NOT_TRIED, words)
             course = process.course(0, strategy.SEGMENTS, reference.steps)
-            if why := why_not_followed(course, reference.courses):
+            if why := self._why_not(course, plan, reference):
                 process.close()
                 return TrainingTrial(plan=plan, status=Status.WRONG, reason=printable(why), course=course)
             trial = self._timed(process, opened, course, examples)
@@ -310,6 +310,28 @@ class TrainingSearch:
         process.host.rest()
         self._keep(name, process)
         return trial
+
+    def _why_not(self, course: Course, plan: TrainingPlan, reference: Reference) -> str | None:
+        """Why a plan is refused for its course; None: it is not. First more seeds show how wide the band is."""
+        why = why_not_followed(course, reference.courses)
+        if why is None or None in course.losses or len(reference.courses) > strategy.SEEDS:
+            return why
+        return why_not_followed(course, self._with_more_seeds(plan, reference).courses)
+
+    def _with_more_seeds(self, plan: TrainingPlan, reference: Reference) -> Reference:
+        """Train the default plan with further seeds; where it fails now, what is known stays."""
+        default = TrainingPlan(batch_size=plan.batch_size)
+        name, more = str(default), range(strategy.SEEDS, strategy.SEEDS + strategy.MORE_SEEDS)
+        self._listener.phase(f"the reference: {default}, with {len(more)} more seeds, as {plan} leaves its band")
+        try:
+            process = self._awake(name)
+            courses = tuple(process.course(seed, strategy.SEGMENTS, reference.steps) for seed in more)
+            process.host.rest()
+        except TrialError:
+            return reference
+        self._references[name] = reference.model_copy(update={"courses": reference.courses + courses})
+        self._journal.add_note("reference", [name], self._references[name])
+        return self._references[name]
 
     def _timed(self, process: TrainingProcess, opened: Opened, course: Course, examples: int) -> TrainingTrial:
         work = process.work()
@@ -401,16 +423,21 @@ class TrainingSearch:
     def _ready(self, name: str) -> TrainingProcess:
         """The process of a trial, ready to train; one that has ended is started again."""
         self._asked = name
-        process = self._processes.get(name)
-        if process is None or not process.alive:
-            process = self._start(self.trials[name].plan)
-            self._keep(name, process)
-            process.open(self._model, self._data)
-        else:
-            process.host.wake()
+        process = self._awake(name)
         process.prepare(self.trials[name].examples)
         process.step()
         process.host.rest()
+        return process
+
+    def _awake(self, name: str) -> TrainingProcess:
+        """The process of a trial; one that has ended is started again."""
+        process = self._processes.get(name)
+        if process is not None and process.alive:
+            process.host.wake()
+            return process
+        process = self._start(self.trials[name].plan)
+        self._keep(name, process)
+        process.open(self._model, self._data)
         return process
 
     def _in_turns(self, works: dict[str, PlanCall]) -> Comparison:

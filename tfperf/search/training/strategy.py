@@ -16,6 +16,7 @@ __all__ = [
     "HOPELESS",
     "LOOK_CALLS",
     "LOOK_PRECISION",
+    "MORE_SEEDS",
     "MOST_STEPS",
     "NEAR",
     "POOR",
@@ -27,6 +28,10 @@ __all__ = [
 
 SEEDS = 3
 """Seeds of the reference: the fewest from which a width can be learned with one to spare."""
+
+MORE_SEEDS = 3
+"""Further seeds, before a plan is refused for its loss: one in eight courses as good as these leaves the band of three,
+one in fifty that of six."""
 
 SEGMENTS = 8
 """Losses of a course that are compared."""
