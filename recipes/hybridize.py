@@ -11,7 +11,7 @@ Time: about 40 s; with --quick about 15 s.
 Shows: as_graph, as_xla, as_one_trace, as_graph_for_any_batch
 Try:
     - --batch 256: the kernels take longer and Python does not, so the graph gains less.
-    - --model resnet18: large convolutions, so the graph gains less and XLA may lose.
+    - --model resnet18 --batch 64: large convolutions, so the graph gains less and XLA may lose.
 """
 
 import time

@@ -7,7 +7,7 @@ Holds not: where the step is longer than reading: once prefetch hides it, cheape
 Needs: TensorFlow; real images (tfperf data fashion_mnist); 2 cores, one to read and one to compute; no GPU.
 Time: about 3 minutes on 2 cores; with --quick about 35 s.
 Shows: decode, scale, naive, tuned, one_change_at_a_time
-Try: --batch 32: a batch is read in an eighth of the time, and so is a step; the share that is hidden stays.
+Try: --batch 32: a batch is read in an eighth of the time, but a step takes more than that: each has work of its own.
 """
 
 from functools import partial

@@ -22,7 +22,10 @@ from tests.fixtures.layers import (
     random_inputs,
 )
 from tfperf.training import (
+    CompiledDepthwiseConv1D,
     CompiledDepthwiseConv2D,
+    CompiledSeparableConv1D,
+    CompiledSeparableConv2D,
     SwappedConv1D,
     SwappedConv2D,
     convolution,
@@ -232,6 +235,50 @@ def test_a_depthwise_convolution_of_any_shape_is_keras_s(data, policy, training)
     inputs = random_inputs([data.draw(FEW), *size, data.draw(st.integers(1, 37))], policy)
     layer.build(inputs.shape)
     check_equal(layer, CompiledDepthwiseConv2D, inputs, policy, training=training)
+
+
+@EXAMPLES
+@given(data=st.data(), policy=POLICIES, training=st.booleans())
+def test_separable_and_depthwise_convolutions_of_any_shape_are_keras_s(data, policy, training):
+    """Of images and of sequences, with one output or two for each channel. In bfloat16 without a bias, as above."""
+    keras.utils.set_random_seed(0)
+    kind, form = data.draw(st.sampled_from(OF_EACH_CHANNEL))
+    sides, strides = data.draw(st.lists(FEW, min_size=RANKS[kind], max_size=RANKS[kind])), data.draw(st.integers(1, 3))
+    filters = [data.draw(FEW | st.integers(16, 40))] if "Separable" in kind.__name__ else []
+    layer = kind(
+        *filters, sides, strides, padding=data.draw(st.sampled_from(["same", "valid"])), dtype=policy,
+        depth_multiplier=data.draw(st.sampled_from([1, 1, 1, 2])),
+        use_bias=data.draw(st.booleans()) and policy == "float32",
+        activation=data.draw(st.sampled_from([None, "relu", "silu"])),
+        bias_initializer="normal",
+    )  # fmt: skip
+    size = [data.draw(st.integers(side, 15)) for side in sides]
+    inputs = random_inputs([data.draw(FEW), *size, data.draw(st.integers(1, 37))], policy)
+    layer.build(inputs.shape)
+    check_equal(layer, form, inputs, policy, training=training)
+
+
+OF_EACH_CHANNEL = [
+    (keras.layers.DepthwiseConv1D, CompiledDepthwiseConv1D),
+    (keras.layers.SeparableConv1D, CompiledSeparableConv1D),
+    (keras.layers.SeparableConv2D, CompiledSeparableConv2D),
+]
+
+RANKS = {keras.layers.DepthwiseConv1D: 1, keras.layers.SeparableConv1D: 1, keras.layers.SeparableConv2D: 2}
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        CompiledSeparableConv2D(4, 3, dilation_rate=2),
+        CompiledSeparableConv2D(4, 3, strides=(1, 2)),
+        CompiledSeparableConv2D(4, 3, dtype="mixed_float16"),
+        CompiledSeparableConv1D(4, 3, dilation_rate=2),
+        CompiledDepthwiseConv1D(3, dilation_rate=2),
+    ],
+)
+def test_separable_and_depthwise_convolutions_of_another_kind_are_left_to_keras(layer):
+    assert not layer.suits((2, *[9] * layer.rank, 2))
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ NATIVE = [
     lambda policy: keras.layers.Dense(64, "gelu", dtype=policy, use_bias=False),
     lambda policy: keras.layers.DepthwiseConv2D(3, padding="same", use_bias=False, dtype=policy),
     lambda policy: keras.layers.DepthwiseConv2D((4, 5), 2, use_bias=False, dtype=policy),
+    lambda policy: keras.layers.SeparableConv2D(20, 3, padding="same", use_bias=False, dtype=policy),
     lambda policy: keras.layers.Conv2D(20, 3, padding="same", activation="relu", dtype=policy),
     lambda policy: keras.layers.Conv2D(33, (2, 3), 2, use_bias=False, dtype=policy),
 ]

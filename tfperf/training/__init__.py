@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from tfperf.training.batch_norm import FusedBatchNormalization
     from tfperf.training.convolution import SwappedConv1D, SwappedConv2D, convolve
     from tfperf.training.dense import FlattenedDense
-    from tfperf.training.depthwise import CompiledDepthwiseConv2D
+    from tfperf.training.depthwise import CompiledDepthwiseConv1D, CompiledDepthwiseConv2D
     from tfperf.training.dropout import CompiledDropout
     from tfperf.training.fusing import Fusion, Swap, fuse, unfuse
     from tfperf.training.layer_norm import CompiledLayerNormalization
@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from tfperf.training.optimizers import fast_optimizer
     from tfperf.training.plan import TrainingPlan
     from tfperf.training.precision import use_mixed_precision
+    from tfperf.training.separable import CompiledSeparableConv1D, CompiledSeparableConv2D
     from tfperf.training.throughput import EpochThroughput, Throughput
 
 __all__ = [
     "CompiledActivation",
+    "CompiledDepthwiseConv1D",
     "CompiledDepthwiseConv2D",
     "CompiledDropout",
     "CompiledLayerNormalization",
     "CompiledReLU",
+    "CompiledSeparableConv1D",
+    "CompiledSeparableConv2D",
     "EpochThroughput",
     "FlattenedDense",
     "FusedBatchNormalization",
@@ -45,10 +49,13 @@ __all__ = [
 
 _HOMES = {
     "CompiledActivation": "activation",
+    "CompiledDepthwiseConv1D": "depthwise",
     "CompiledDepthwiseConv2D": "depthwise",
     "CompiledDropout": "dropout",
     "CompiledLayerNormalization": "layer_norm",
     "CompiledReLU": "activation",
+    "CompiledSeparableConv1D": "separable",
+    "CompiledSeparableConv2D": "separable",
     "EpochThroughput": "throughput",
     "FlattenedDense": "dense",
     "FusedBatchNormalization": "batch_norm",

@@ -10,6 +10,7 @@ from tfperf.native.processor import has_amx
 from tfperf.training import xla_function
 from tfperf.training.gradients import differentiable
 from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
+from tfperf.training.padding import are_sizes_plain
 
 __all__ = ["can_convolve", "convolve_by_amx"]
 
@@ -26,12 +27,8 @@ def can_convolve(inputs: Any, kernel: Any, strides: tuple[int, int], padding: st
     """
     if not inputs.dtype == kernel.dtype == tf.bfloat16 or tuple(strides) != (1, 1):
         return False
-    if inputs.shape.rank != 4 or None in inputs.shape[1:] or not kernel.shape.is_fully_defined():
-        return False
-    whole = 0 not in kernel.shape and inputs.shape[3] == kernel.shape[2]  # TensorFlow takes others for groups
-    fits = all(side >= along for side, along in zip(inputs.shape[1:3], kernel.shape[:2], strict=True))
-    padded = padding.upper() == "SAME" or (padding.upper() == "VALID" and fits)
-    return whole and padded and has_amx() and xla_function.is_there(SOURCE) and can_be_by_amx()
+    plain = are_sizes_plain(inputs, kernel, padding)
+    return plain and has_amx() and xla_function.is_there(SOURCE) and can_be_by_amx()
 
 
 def convolve_by_amx(inputs: Any, kernel: Any, padding: str) -> Any:

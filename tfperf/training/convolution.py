@@ -1,7 +1,7 @@
 """Convolutions whose backward pass does not wait for the slow half of oneDNN's."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -18,10 +18,11 @@ from tfperf.training.direct_convolution import (
 )
 from tfperf.training.few_channels import convolve_few, is_for_few
 from tfperf.training.gradients import is_recorded, is_watched, with_gradient
+from tfperf.training.images import Images, are_plain_images, images_of, of_layer
 from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
 from tfperf.training.saved_form import in_training, saved_as
 
-__all__ = ["Images", "SwappedConv1D", "SwappedConv2D", "convolve", "images_of", "of_layer", "suits"]
+__all__ = ["SwappedConv1D", "SwappedConv2D", "convolve"]
 
 MANY_WEIGHTS = 2**20
 """In bfloat16 so many are 2 MiB, which is much of a core's cache: from there on oneDNN is slower than C++."""
@@ -156,39 +157,6 @@ def _edges(size: int, made: int, kernel: int, stride: int, padding: str) -> tupl
     return before, missing - before
 
 
-class Images(NamedTuple):
-    """What a layer convolves: images, or sequences as images of one row.
-
-    Attributes:
-        inputs: (batch, height, width, channels).
-        kernel: (kernel height, kernel width, channels of a group, filters), of the same type.
-        strides: of height and width.
-        padding: "same" or "valid".
-    """
-
-    inputs: Any
-    kernel: Any
-    strides: tuple[int, int]
-    padding: str
-
-
-def images_of(layer: Any, inputs: Any) -> Images:
-    """Tell what a `Conv1D` or a `Conv2D` convolves."""
-    kernel = tf.convert_to_tensor(layer.kernel)
-    if layer.rank == 2:
-        return Images(inputs, kernel, layer.strides, layer.padding)
-    padding = layer.padding
-    if padding == "causal":
-        inputs, padding = keras.ops.pad(inputs, layer._compute_causal_padding()), "valid"
-    in_a_row = tf.expand_dims(inputs, 1), tf.expand_dims(kernel, 0)  # a slice's gradient would be a copy
-    return Images(*in_a_row, (*layer.strides, *layer.strides), padding)
-
-
-def of_layer(layer: Any, outputs: Any) -> Any:
-    """Give the outputs of a layer, whose are those of the images that `images_of` told."""
-    return outputs if layer.rank == 2 else tf.squeeze(outputs, 1)
-
-
 class _Swapped(keras.layers.Layer):  # type: ignore[misc]
     """What the layers here have in common."""
 
@@ -196,7 +164,8 @@ class _Swapped(keras.layers.Layer):  # type: ignore[misc]
         """Convolve, (batch, ..., channels) -> (batch, ..., filters)."""
         if not self.suits(tuple(inputs.shape)):
             return super().call(inputs)
-        images, bias = images_of(self, inputs), None if self.bias is None else tf.convert_to_tensor(self.bias)
+        images = images_of(self, inputs, self.kernel)
+        bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
         activation = self.activation
         if self.groups > 1:
             outputs = _in_groups(images, self.groups, training=in_training(self))
@@ -213,17 +182,11 @@ class _Swapped(keras.layers.Layer):  # type: ignore[misc]
 
     def suits(self, shape: tuple[int | None, ...]) -> bool:
         """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., channels)."""
-        return suits(self, shape)
+        return are_plain_images(self, shape)
 
     def always_pays(self) -> bool:
         """Whether it is faster beyond doubt: for groups TensorFlow's own code on a CPU takes tens of times as long."""
         return self.groups > 1 and not tf.config.list_logical_devices("GPU")
-
-
-def suits(layer: Any, shape: tuple[int | None, ...]) -> bool:
-    """Whether a `Conv1D` or a `Conv2D` has a faster form for inputs of this shape, (batch, ..., channels)."""
-    usual = layer.data_format == "channels_last" and set(layer.dilation_rate) == {1}
-    return usual and None not in shape[1:]
 
 
 def _in_groups(images: Images, groups: int, *, training: bool) -> Any:

@@ -10,16 +10,35 @@ import tensorflow as tf
 from tfperf.training import xla_function
 from tfperf.training.activation import activate
 from tfperf.training.gradients import gradients_by, with_gradient
+from tfperf.training.images import are_plain_images, images_of, of_layer
 from tfperf.training.padding import convolved_side
 from tfperf.training.saved_form import in_training, saved_as
 
-__all__ = ["CompiledDepthwiseConv2D", "convolve_each"]
+__all__ = ["CompiledDepthwiseConv1D", "CompiledDepthwiseConv2D", "can_convolve_each", "convolve_each"]
 
 SOURCE = "depthwise"
 
 
+class _Depthwise(keras.layers.Layer):  # type: ignore[misc]
+    """What the layers here have in common."""
+
+    def suits(self, shape: tuple[int | None, ...]) -> bool:
+        """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., channels)."""
+        return can_convolve_each(self, shape)
+
+    def call(self, inputs: Any) -> Any:
+        """Convolve, (batch, ..., channels) -> (batch, ..., channels)."""
+        if not tf.is_tensor(inputs) or inputs.dtype != self.compute_dtype or not self.suits(tuple(inputs.shape)):
+            return super().call(inputs)
+        images = images_of(self, inputs, self.kernel)
+        outputs = of_layer(self, convolve_each(*images, training=in_training(self)))
+        if self.use_bias:
+            outputs = keras.ops.add(outputs, self.bias)
+        return outputs if self.activation is None else activate(self, self.activation, outputs)
+
+
 @saved_as(keras.layers.DepthwiseConv2D)
-class CompiledDepthwiseConv2D(keras.layers.DepthwiseConv2D):  # type: ignore[misc]
+class CompiledDepthwiseConv2D(_Depthwise, keras.layers.DepthwiseConv2D):  # type: ignore[misc]
     """Keras's `DepthwiseConv2D`, with gradients by the C++ compiler of this machine.
 
     oneDNN's kernels for the gradients take up to ten times as long as the one forward, most of all those in bfloat16
@@ -30,25 +49,16 @@ class CompiledDepthwiseConv2D(keras.layers.DepthwiseConv2D):  # type: ignore[mis
     channel, sizes that are not known.
     """
 
-    def suits(self, shape: tuple[int | None, ...]) -> bool:
-        """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., channels)."""
-        return (
-            self.data_format == "channels_last"
-            and tuple(self.dilation_rate) == (1, 1)
-            and len(set(self.strides)) == self.depth_multiplier == 1
-            and self.compute_dtype in xla_function.TYPES
-            and None not in shape[1:]
-        )
 
-    def call(self, inputs: Any) -> Any:
-        """Convolve, (batch, height, width, channels) -> (batch, height', width', channels)."""
-        if not tf.is_tensor(inputs) or inputs.dtype != self.compute_dtype or not self.suits(tuple(inputs.shape)):
-            return super().call(inputs)
-        kernel = tf.convert_to_tensor(self.kernel)
-        outputs = convolve_each(inputs, kernel, self.strides, self.padding, training=in_training(self))
-        if self.use_bias:
-            outputs = keras.ops.add(outputs, self.bias)
-        return outputs if self.activation is None else activate(self, self.activation, outputs)
+@saved_as(keras.layers.DepthwiseConv1D)
+class CompiledDepthwiseConv1D(_Depthwise, keras.layers.DepthwiseConv1D):  # type: ignore[misc]
+    """Keras's `DepthwiseConv1D`, as `CompiledDepthwiseConv2D` computes images of one row."""
+
+
+def can_convolve_each(layer: Any, shape: tuple[int | None, ...]) -> bool:
+    """Whether `convolve_each` does what a depthwise or separable layer of Keras's does to inputs of this shape."""
+    alike = len(set(layer.strides)) == layer.depth_multiplier == 1
+    return alike and layer.compute_dtype in xla_function.TYPES and are_plain_images(layer, shape)
 
 
 def convolve_each(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str, *, training: bool = True) -> Any:

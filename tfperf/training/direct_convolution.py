@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfperf.training import xla_function
 from tfperf.training.gradients import differentiable, gradients_by
-from tfperf.training.padding import convolved_side
+from tfperf.training.padding import are_sizes_plain, convolved_side
 
 __all__ = ["can_convolve_directly", "convolve_directly", "input_gradient_directly", "kernel_gradient_directly"]
 
@@ -24,12 +24,7 @@ def can_convolve_directly(inputs: Any, kernel: Any, padding: str) -> bool:
     """
     if inputs.dtype != kernel.dtype or inputs.dtype.name not in xla_function.TYPES:
         return False
-    if inputs.shape.rank != 4 or None in inputs.shape[1:] or not kernel.shape.is_fully_defined():
-        return False
-    whole = 0 not in (*kernel.shape, *inputs.shape[1:]) and inputs.shape[3] == kernel.shape[2]
-    fits = all(side >= along for side, along in zip(inputs.shape[1:3], kernel.shape[:2], strict=True))
-    padded = padding.upper() == "SAME" or (padding.upper() == "VALID" and fits)
-    return whole and padded and xla_function.is_there(SOURCE)
+    return are_sizes_plain(inputs, kernel, padding) and xla_function.is_there(SOURCE)
 
 
 def convolve_directly(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str) -> Any:

@@ -25,10 +25,11 @@ from tfperf.training.attention import MergedAttention
 from tfperf.training.batch_norm import FusedBatchNormalization
 from tfperf.training.convolution import SwappedConv1D, SwappedConv2D
 from tfperf.training.dense import FlattenedDense
-from tfperf.training.depthwise import CompiledDepthwiseConv2D
+from tfperf.training.depthwise import CompiledDepthwiseConv1D, CompiledDepthwiseConv2D
 from tfperf.training.dropout import CompiledDropout
 from tfperf.training.layer_norm import CompiledLayerNormalization
 from tfperf.training.saved_form import form_name, in_training, plain_class, with_class
+from tfperf.training.separable import CompiledSeparableConv1D, CompiledSeparableConv2D
 
 __all__ = ["Fusion", "Swap", "fuse", "may_have_form", "unfuse"]
 
@@ -38,11 +39,14 @@ FORMS: dict[type, type] = {
     keras.layers.Conv1D: SwappedConv1D,
     keras.layers.Conv2D: SwappedConv2D,
     keras.layers.Dense: FlattenedDense,
+    keras.layers.DepthwiseConv1D: CompiledDepthwiseConv1D,
     keras.layers.DepthwiseConv2D: CompiledDepthwiseConv2D,
     keras.layers.Dropout: CompiledDropout,
     keras.layers.LayerNormalization: CompiledLayerNormalization,
     keras.layers.MultiHeadAttention: MergedAttention,
     keras.layers.ReLU: CompiledReLU,
+    keras.layers.SeparableConv1D: CompiledSeparableConv1D,
+    keras.layers.SeparableConv2D: CompiledSeparableConv2D,
 }
 """Keras's class -> the faster form of its layers. Of these classes themselves: a subclass may do anything."""
 

@@ -10,10 +10,11 @@ import tensorflow as tf
 from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 from tfperf.training.attention import AttentionByAmx, MergedAttention
-from tfperf.training.convolution import SwappedConv1D, SwappedConv2D, images_of, of_layer, suits
+from tfperf.training.convolution import SwappedConv1D, SwappedConv2D
 from tfperf.training.dense import BY_AMX, multiplies_plainly
 from tfperf.training.direct_convolution import can_convolve_directly, convolve_directly
 from tfperf.training.few_channels import convolve_few_within_xla, is_for_few, pool_few
+from tfperf.training.images import are_plain_images, images_of, of_layer
 from tfperf.training.matmul import can_multiply
 from tfperf.training.pooling import Pooling, can_pool, pool
 from tfperf.training.saved_form import in_training, saved_as, with_class
@@ -69,9 +70,10 @@ class _NativeSwappedConv2D(_Native, SwappedConv2D):
 
 def _convolved(layer: Any, inputs: Any) -> Any:
     """What a layer computes; None: C++ cannot."""
-    if not suits(layer, tuple(inputs.shape)) or layer.groups > 1 or not in_training(layer):
+    if not are_plain_images(layer, tuple(inputs.shape)) or layer.groups > 1 or not in_training(layer):
         return None
-    images, bias = images_of(layer, inputs), None if layer.bias is None else tf.convert_to_tensor(layer.bias)
+    images = images_of(layer, inputs, layer.kernel)
+    bias = None if layer.bias is None else tf.convert_to_tensor(layer.bias)
     activation = layer.activation
     if is_for_few(images.inputs, images.kernel.shape[:2]):
         relu = activation is keras.activations.relu
