@@ -240,7 +240,7 @@ def test_a_depthwise_convolution_of_any_shape_is_keras_s(data, policy, training)
 @EXAMPLES
 @given(data=st.data(), policy=POLICIES, training=st.booleans())
 def test_separable_and_depthwise_convolutions_of_any_shape_are_keras_s(data, policy, training):
-    """Of images and of sequences, with one output or two for each channel. In bfloat16 without a bias, as above."""
+    """Images and sequences, with one output or two for each channel. In bfloat16 without a bias, as above."""
     keras.utils.set_random_seed(0)
     kind, form = data.draw(st.sampled_from(OF_EACH_CHANNEL))
     sides, strides = data.draw(st.lists(FEW, min_size=RANKS[kind], max_size=RANKS[kind])), data.draw(st.integers(1, 3))

@@ -40,7 +40,7 @@ UNDER_MIRRORED = [
 ]
 """Keras's own accumulation and write-back of averages fail there."""
 
-WORDS = np.random.default_rng(0).integers(0, 5, size=(24, 3))
+WORDS = np.random.default_rng(0).integers(0, 12, size=(24, 3))
 LABELS = np.random.default_rng(1).normal(size=(24, 2)).astype("float32")
 
 
@@ -49,8 +49,11 @@ def dense():
 
 
 def with_embedding():
-    """The gradient of the embedding is sparse, those of the others dense."""
-    return [keras.layers.Embedding(6, 4), keras.layers.Flatten(), keras.layers.Dense(2)]
+    """The gradient of the embedding is sparse, those of the others dense.
+
+    Words are several times in a batch, no batch has all of them, and none the last.
+    """
+    return [keras.layers.Embedding(13, 4), keras.layers.Flatten(), keras.layers.Dense(2)]
 
 
 def trained(make, layers, strategy, fast, policy="float32"):
@@ -100,6 +103,38 @@ def test_each_variable_is_updated_by_one_operation():
     names = [one.type for one in graph.get_operations()]
     assert names.count("ResourceApplyAdam") == 2
     assert not {"Sqrt", "AssignSubVariableOp"} & set(names)
+
+
+@pytest.mark.parametrize(
+    ("make", "operations"),
+    [
+        (keras.optimizers.Adam, ["ResourceScatterAdd", "ResourceApplyAdam"]),
+        (lambda: keras.optimizers.SGD(0.1, 0.9), ["ResourceApplyKerasMomentum"]),
+        (keras.optimizers.SGD, ["ResourceScatterSub"]),
+        (lambda: keras.optimizers.Adam(beta_1=0.0), []),
+    ],
+)
+def test_a_sparse_gradient_is_dense_where_all_rows_move(make, operations):
+    optimizer, weight = fast_optimizer(make()), keras.Variable(np.ones([3, 2]))
+    optimizer.build([weight])
+    sparse = tf.IndexedSlices(tf.ones([4, 2]), tf.constant([0, 2, 2, 0]), tf.constant([3, 2]))
+    graph = tf.function(lambda: optimizer.apply([sparse], [weight])).get_concrete_function().graph
+    named = [one.type for one in graph.get_operations()]
+    assert [name for name in named if name.startswith(("ResourceApply", "ResourceScatter"))] == operations
+
+
+def test_a_word_that_a_batch_has_a_thousand_times_is_keras_s():
+    """Rounding is that of a sum of a thousand: no large numbers cancel."""
+    found = []
+    for make in (keras.optimizers.Adam, lambda: fast_optimizer(keras.optimizers.Adam())):
+        optimizer, weight = make(), keras.Variable(np.ones([3, 2]), dtype="float32")
+        optimizer.build([weight])
+        values = tf.constant(np.random.default_rng(0).normal(1, 0.1, size=[1000, 2]), tf.float32)
+        for _ in range(3):
+            optimizer.apply([tf.IndexedSlices(values, tf.ones([1000], tf.int32), tf.constant([3, 2]))], [weight])
+        found.append([np.asarray(one) for one in [weight, *optimizer.variables]])
+    for keras_s, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, keras_s, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])

@@ -20,8 +20,8 @@ def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimiz
 
     Keras writes an update of Adam as some twenty operations, each of which reads and writes the whole variable.
     TensorFlow's own reads and writes it once. Weight decay, clipping, averages of weights, accumulation, loss scales
-    and schedules stay Keras's. So do gradients of embeddings, which are sparse, and weights in half precision, as under
-    the policy "bfloat16". What is saved is Keras's optimizer.
+    and schedules stay Keras's. So do weights in half precision, as under the policy "bfloat16", and embeddings under
+    SGD without momentum, of which few rows change. What is saved is Keras's optimizer.
 
     `fit` of `tfperf.training` takes notice of it at any time. Keras's `fit` keeps what it has traced: use this before
     the first `fit`, or set `model.train_function = None` afterwards.
@@ -82,11 +82,20 @@ class _Fast:
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update a variable, as Keras calls it."""
-        if isinstance(gradient, tf.IndexedSlices) or variable.dtype not in EXACT_TYPES:
+        sparse = isinstance(gradient, tf.IndexedSlices)
+        if variable.dtype not in EXACT_TYPES or (sparse and not self._takes_rows()):
             super().update_step(gradient, variable, learning_rate)  # type: ignore[misc]
             return
-        rate = tf.cast(learning_rate, variable.dtype)
-        self._update(variable, tf.cast(gradient, variable.dtype), rate)
+        rate, gradient = tf.cast(learning_rate, variable.dtype), tf.cast(gradient, variable.dtype)
+        self._update(variable, self._dense(variable, gradient) if sparse else gradient, rate)
+
+    def _takes_rows(self) -> bool:
+        """Whether it can do what Keras does with a sparse gradient."""
+        return True
+
+    def _dense(self, variable: Any, rows: tf.IndexedSlices) -> Any:
+        """What the operation is to have in place of a sparse gradient; a state may be changed for it."""
+        return tf.math.unsorted_segment_sum(rows.values, rows.indices, variable.shape[0])
 
     def _update(self, variable: Any, gradient: Any, rate: Any) -> None:
         """Update a variable by one operation, all in its type."""
@@ -104,6 +113,22 @@ class _FastAdam(_Fast):
         step = keras.ops.cast(self.iterations + 1, "float32")
         self.__dict__["_powers"] = tf.pow(self.beta_1, step), tf.pow(self.beta_2, step)  # once, not for each variable
         super()._backend_update_step(grads, trainable_variables, learning_rate)  # type: ignore[misc]
+
+    def _takes_rows(self: Any) -> bool:
+        return bool(self.beta_1 != 0)
+
+    def _dense(self: Any, variable: Any, rows: tf.IndexedSlices) -> Any:
+        """Give the root of what Keras adds to the velocities: the sum of squares, where a word is there several times.
+
+        What the momentums lack then, the sum less that root, is added to them first, as the operation multiplies them
+        by beta_1. The other way round rounding would be as large as the squared sum.
+        """
+        root = tf.sqrt(super()._dense(variable, tf.IndexedSlices(tf.square(rows.values), rows.indices)))
+        share = tf.math.divide_no_nan(rows.values, tf.gather(root, rows.indices))
+        lacks = rows.values * (1 - share) * ((1 - self.beta_1) / self.beta_1)
+        momentums = self._state(self._momentums, variable)
+        tf.raw_ops.ResourceScatterAdd(resource=momentums, indices=rows.indices, updates=lacks)
+        return root
 
     def _update(self: Any, variable: Any, gradient: Any, rate: Any) -> None:
         first, second = (tf.cast(power, variable.dtype) for power in self._powers)
@@ -123,6 +148,9 @@ class _FastAdam(_Fast):
 
 class _FastSGD(_Fast):
     """Stochastic gradient descent, with momentum as Keras has it: the rate is within the momentum."""
+
+    def _takes_rows(self: Any) -> bool:
+        return bool(self.momentum != 0)  # else only the rows that were used change
 
     def _update(self: Any, variable: Any, gradient: Any, rate: Any) -> None:
         if self.momentum == 0:
