@@ -73,7 +73,7 @@ def main(recipe: Recipe) -> None:
     own = partial(build, seed=recipe.flags.seed + hvd.rank())  # begins with weights that no other rank has
 
     alone = train_alone(partial(build, seed=recipe.flags.seed), RATE * size, pairs.batch(batch * size).take(FEW))
-    for name, sent, tolerance in (("fp16", 2, 1e-2), ("none", 4, 1e-5)):
+    for name, sent, tolerance in (("fp16", 2, 1e-2), ("none", 4, 1e-3)):
         net, callbacks = distribute(own, RATE, LOSS, compression=getattr(hvd.Compression, name))
         net.fit(shares.take(FEW), callbacks=callbacks, verbose=0, shuffle=False)
         what = f"{FEW} steps of {size} ranks, Compression.{name}"

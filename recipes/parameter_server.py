@@ -9,8 +9,8 @@ Needs: TensorFlow; real images (tfperf data fashion_mnist); a Linux that allows 
 Time: about 40 s on 2 cores; with --quick about 30 s, on fewer images.
 Shows: place, gradient_step, apply_sums, train
 Try:
-    - --megabytes 100: the links no longer matter, and neither does the number of servers.
-    - --servers 4: whole tensors gain nothing more, as the largest stays on one server; equal parts do.
+    - --megabytes 100: the links hardly matter, so steps are shorter; what one server still costs more is its own work.
+    - --servers 4: of equal parts the fullest server holds half; of whole tensors as much as before, as the largest stays on one.
 """
 
 import time
