@@ -10,7 +10,7 @@ Time: about 40 s on 2 cores; with --quick about 30 s, on fewer images.
 Shows: place, gradient_step, apply_sums, train
 Try:
     - --megabytes 100: the links hardly matter, so steps are shorter; what one server still costs more is its own work.
-    - --servers 4: of equal parts the fullest server holds half; of whole tensors as much as before, as the largest stays on one.
+    - --servers 4: equal parts halve what the fullest server holds; whole tensors do not, as the largest stays on one.
 """
 
 import time
