@@ -8,8 +8,8 @@
 A recipe's header proposes changes under `Try:`, each with what should then happen. Each is made here: the recipe runs
 whole with the change, in a process of its own, and its figures are compared with those of the recipe as it is, which
 `tfperf record` keeps, or which is run once. Where noise decides, an effect is seen only if it is larger than the
-intervals of both ratios. After each exercise docs/exercises/MACHINE.json is written, so that a run that was
-stopped goes on. Nothing else should run meanwhile.
+intervals of both ratios allow. After each exercise docs/exercises/MACHINE.json is written, so that a run that was
+stopped goes on; what did not hold is made again. Nothing else should run meanwhile.
 
 Exit code 0: every effect was seen, or is about what this machine lacks. 1: one was not. 2: bad input.
 """
@@ -213,7 +213,8 @@ def run_exercises(only: Sequence[str], again: bool, quick: bool) -> list[Exercis
         laboratory = Laboratory(scratch, {} if quick else fresh_recordings(), quick)
         for (recipe, change), effect in effects({name: headers[name] for name in recipes}).items():
             old = kept.find(recipe, change)
-            if old and old.is_fresh(effect, digests[recipe]) and not again:
+            fresh = old and old.is_fresh(effect, digests[recipe]) and old.outcome is not ExerciseOutcome.FAILED
+            if fresh and not again:
                 continue
             began = time.monotonic()
             outcome, words = tried(EXERCISES[recipe, change], laboratory)

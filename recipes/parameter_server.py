@@ -9,7 +9,7 @@ Needs: TensorFlow; real images (tfperf data fashion_mnist); a Linux that allows 
 Time: about 40 s on 2 cores; with --quick about 30 s, on fewer images.
 Shows: place, gradient_step, apply_sums, train
 Try:
-    - --megabytes 100: the links hardly matter, so steps are shorter; what one server still costs more is its own work.
+    - --megabytes 5: nearly all of a step is the link of the fullest server, so equal parts gain more.
     - --servers 4: equal parts halve what the fullest server holds; whole tensors do not, as the largest stays on one.
 """
 

@@ -94,7 +94,7 @@ def test_what_is_edited_is_in_the_recipe_once(tmp_path):
 
 @pytest.mark.parametrize(
     ("graph", "outcome"),
-    [(0.5, HELD), (0.1, FAILED), (0.101, FAILED), (0.05, FAILED)],
+    [(0.5, HELD), (0.1, FAILED), (0.1005, FAILED), (0.05, FAILED)],
     ids=["gains less", "as much", "less within the noise", "more"],
 )
 def test_a_smaller_gain_must_be_beyond_the_noise(result, graph, outcome):
