@@ -536,7 +536,7 @@ def _(usual: Result, changed: Result) -> Outcome:
     few, many = (figure_in(result, r"(\d+) ranks train") for result in (usual, changed))
     before, after = few * ratio_of(usual, *TOGETHER).estimate, many * ratio_of(changed, *TOGETHER).estimate
     words = f"{few:.0f} ranks train {before:.2f} times the images of one a second, {many:.0f} ranks {after:.2f} times"
-    return seen(after < before * MARGIN, words)
+    return seen(after < before * STAYS, words)
 
 
 TOGETHER = ("one rank", "all ranks")

@@ -8,7 +8,7 @@ Holds not: where a step is shorter than the exchange of its gradients; there mor
 Needs: TensorFlow; Horovod (tfperf horovod install); real images (tfperf data fashion_mnist).
 Time: about 1 minute on 2 cores with 2 ranks; with --quick about 30 s.
 Shows: distribute, share_of, sources_batches, sources_step
-Try: tfperf launch -np 4: each rank has half a core here, so all ranks together train no more images a second.
+Try: tfperf launch -np 4: each rank has half a core here, so all ranks together train few more images a second.
 Command: horovodrun -np 4 python recipes/mnist_hvd.py, or tfperf launch -np 4 python recipes/mnist_hvd.py
 """
 
