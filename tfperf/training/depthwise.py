@@ -14,27 +14,37 @@ from tfperf.training.images import are_plain_images, images_of, of_layer
 from tfperf.training.padding import convolved_side
 from tfperf.training.saved_form import in_training, saved_as
 
-__all__ = ["CompiledDepthwiseConv1D", "CompiledDepthwiseConv2D", "can_convolve_each", "convolve_each"]
+__all__ = ["CompiledDepthwiseConv1D", "CompiledDepthwiseConv2D", "ForEachChannel", "convolve_each"]
 
 SOURCE = "depthwise"
 
 
-class _Depthwise(keras.layers.Layer):  # type: ignore[misc]
-    """What the layers here have in common."""
+class ForEachChannel(keras.layers.Layer):  # type: ignore[misc]
+    """What layers have in common that convolve each channel by itself, along one or two axes."""
 
     def suits(self, shape: tuple[int | None, ...]) -> bool:
         """Whether it computes otherwise than Keras's layer for inputs of this shape, (batch, ..., channels)."""
-        return can_convolve_each(self, shape)
+        alike = len(set(self.strides)) == self.depth_multiplier == 1
+        return alike and self.compute_dtype in xla_function.TYPES and are_plain_images(self, shape)
 
     def call(self, inputs: Any) -> Any:
-        """Convolve, (batch, ..., channels) -> (batch, ..., channels)."""
+        """Convolve, (batch, ..., channels) -> (batch, ..., filters)."""
         if not tf.is_tensor(inputs) or inputs.dtype != self.compute_dtype or not self.suits(tuple(inputs.shape)):
             return super().call(inputs)
-        images = images_of(self, inputs, self.kernel)
-        outputs = of_layer(self, convolve_each(*images, training=in_training(self)))
-        if self.use_bias:
-            outputs = keras.ops.add(outputs, self.bias)
+        outputs = of_layer(self, self._convolved(inputs, training=in_training(self)))
         return outputs if self.activation is None else activate(self, self.activation, outputs)
+
+    def _convolved(self, inputs: Any, *, training: bool) -> Any:
+        """Outputs of the images that are convolved, with the bias."""
+        raise NotImplementedError
+
+
+class _Depthwise(ForEachChannel):
+    """What the layers here have in common."""
+
+    def _convolved(self, inputs: Any, *, training: bool) -> Any:
+        outputs = convolve_each(*images_of(self, inputs, self.kernel), training=training)
+        return keras.ops.add(outputs, self.bias) if self.use_bias else outputs
 
 
 @saved_as(keras.layers.DepthwiseConv2D)
@@ -53,12 +63,6 @@ class CompiledDepthwiseConv2D(_Depthwise, keras.layers.DepthwiseConv2D):  # type
 @saved_as(keras.layers.DepthwiseConv1D)
 class CompiledDepthwiseConv1D(_Depthwise, keras.layers.DepthwiseConv1D):  # type: ignore[misc]
     """Keras's `DepthwiseConv1D`, as `CompiledDepthwiseConv2D` computes images of one row."""
-
-
-def can_convolve_each(layer: Any, shape: tuple[int | None, ...]) -> bool:
-    """Whether `convolve_each` does what a depthwise or separable layer of Keras's does to inputs of this shape."""
-    alike = len(set(layer.strides)) == layer.depth_multiplier == 1
-    return alike and layer.compute_dtype in xla_function.TYPES and are_plain_images(layer, shape)
 
 
 def convolve_each(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str, *, training: bool = True) -> Any:
