@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
 __all__ = ["Images", "are_plain_images", "images_of", "of_layer"]
@@ -46,7 +45,7 @@ def images_of(layer: Any, inputs: Any, kernel: Any) -> Images:
         return Images(inputs, kernel, layer.strides, layer.padding)
     padding = layer.padding
     if padding == "causal":
-        inputs, padding = keras.ops.pad(inputs, layer._compute_causal_padding()), "valid"
+        inputs, padding = tf.pad(inputs, [[0, 0], [kernel.shape[0] - 1, 0], [0, 0]]), "valid"
     in_a_row = tf.expand_dims(inputs, 1), tf.expand_dims(kernel, 0)  # a slice's gradient would be a copy
     return Images(*in_a_row, (*layer.strides, *layer.strides), padding)
 

@@ -123,7 +123,8 @@ class _AveragePooling2D(_Pooling, keras.layers.AveragePooling2D):  # type: ignor
 def _pooled(layer: Any, inputs: Any) -> Any:
     """What a layer computes; None: C++ cannot."""
     window, strides = _in_images(layer.pool_size), _in_images(layer.strides)
-    if layer.data_format != "channels_last" or strides != window or not in_training(layer):
+    usual = layer.data_format == "channels_last" and strides == window
+    if not usual or not in_training(layer) or not tf.is_tensor(inputs):
         return None
     images = inputs if inputs.shape.rank == 4 else tf.expand_dims(inputs, 1)
     if not can_pool(images, window, layer.padding):
