@@ -30,8 +30,8 @@ SEEDS = 3
 """Seeds of the reference: the fewest from which a width can be learned with one to spare."""
 
 MORE_SEEDS = 3
-"""Further seeds, before a plan is refused for its loss. Of normally distributed losses, drawn a million times, 13 % leave
-the widened band of three others, and 1.6 % that of six."""
+"""Further seeds, before a plan is refused for its loss. Of normally distributed losses, drawn a million times, 13 %
+leave the widened band of three others, and 1.6 % that of six."""
 
 SEGMENTS = 8
 """Losses of a course that are compared."""
