@@ -474,7 +474,7 @@ def _(usual: Result, changed: Result) -> Outcome:
     return smaller_gain(usual, changed, "fit, 1 step a call", "fit, 64 steps a call")
 
 
-@exercise("train_fast", "--batch 8")
+@exercise("train_fast", "--batch 2")
 def _(usual: Result, changed: Result) -> Outcome:
     return larger_gain(usual, changed, "so far", "Adam in one operation")
 

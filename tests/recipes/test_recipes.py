@@ -169,7 +169,7 @@ def test_train_fast_keeps_what_is_faster_and_shares_the_gain_out(quick_run):
     _, folder = quick_run("train_fast")
     result = read_result(folder / "results" / "train_fast.json")
     half = result.environment.accelerators or result.environment.instructions_for("bfloat16")
-    assert len(result.agreements) == len(result.comparisons) == 4 + bool(half)
+    assert len(result.agreements) == len(result.comparisons) == 5 + bool(half)
     shares = [value for name, value in result.facts.items() if name.startswith("share of the gain: ")]
     assert not shares or sum(shares) == pytest.approx(1)
     for comparison in result.comparisons:
