@@ -184,13 +184,13 @@ def no_bfloat16(machine: Environment) -> str:
 # ---------------------------------------------------------------- Python, graphs and the calls
 
 
-@exercise("async_dispatch", "--products 32")
+@exercise("async_dispatch", "--products 16")
 def _(usual: Result, changed: Result) -> Outcome:
     name = "t2, computation: seconds"
     before, after = fact_of(usual, name), fact_of(changed, name)
     gain = smaller_gain(usual, changed, "waiting each time", "waiting once")
     words = f"the computation takes {after / before:.1f} times as long; {gain.words}"
-    return seen(gain.outcome is ExerciseOutcome.HELD and about(before, after, 16, STAYS), words)
+    return seen(gain.outcome is ExerciseOutcome.HELD and about(before, after, 8, STAYS), words)
 
 
 @exercise("async_dispatch", "--queue 400")
