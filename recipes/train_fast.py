@@ -4,7 +4,7 @@ Source: 004, 3.3 深度学习加速方案
 Claim: there are two ways to accelerate deep learning, mixed precision and GPUs. The source names no figure.
 Holds not: on GPUs, whose kernels are others; for small nets, where the last two changes gain most.
 Needs: TensorFlow; real images (tfperf data fashion_mnist); no GPU.
-Time: about 3 minutes on 2 cores; with --quick about 30 s.
+Time: 3 to 10 minutes on 2 cores; with --quick about 30 s.
 Shows: in_bfloat16, exchange, FusedNorm, SwappedConv, kernel_gradient
 Try: --batch 2: the update of 11 million weights takes as long as before, so Adam in one operation gains more of a step.
 """
@@ -91,7 +91,7 @@ CHANGES = {  # (what builds the net, the net so far, its optimizer, the batch si
 
 
 def main(recipe: Recipe) -> None:
-    """Make one change after the other beside what was kept so far, and keep it if it is faster."""
+    """Make one change after the other beside what was kept so far, for 8 rounds or more; keep it if it is faster."""
     build, machine = lambda: build_net(recipe.flags.seed, recipe.flags.quick), Environment.here()
     batch = max(1, recipe.flags.batch // 8) if recipe.flags.quick else recipe.flags.batch
     data = recipe.load_data().take(batch, 1)
@@ -99,7 +99,7 @@ def main(recipe: Recipe) -> None:
     feed, net, adam = iter(examples.repeat()), build(), keras.optimizers.Adam
     start, step = net.get_weights(), step_of(net, adam, feed)
     expected, first = step(2), recipe.measure(FIRST, step).median
-    seconds, speeds, saved = first, {FIRST: batch / first}, {}
+    seconds, speeds, saved, limit = first, {FIRST: batch / first}, {}, max(recipe.flags.time_limit, 20 * first)
     for name, change in CHANGES.items():
         if name == HALF and not (machine.accelerators or machine.instructions_for("bfloat16")):
             recipe.finds(f"{name} is left out: {why_slower('bfloat16', far=False)}.")
@@ -109,7 +109,7 @@ def main(recipe: Recipe) -> None:
         new_step = step_of(*changed, feed, calls)
         recipe.agrees(f"{name}: mean loss of two steps", new_step(2 // calls), expected, 2e-2)
         ways = {"so far": lambda step=step, calls=calls: step(calls), name: new_step}
-        ratio = recipe.compare(ways, tolerance=None, what=f"without and with {name}").ratio(*ways)
+        ratio = recipe.compare(ways, tolerance=None, what=f"with {name}", time_limit=calls * limit).ratio(*ways)
         speeds[name], kept = batch * ratio.estimate / seconds, ratio.verdict is Verdict.FASTER
         recipe.finds(f"{name}: {ratio.verdict}, {ratio.estimate:.2f} times as fast; {'kept' if kept else 'left out'}.")
         if kept:
