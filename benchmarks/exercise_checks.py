@@ -184,7 +184,7 @@ def no_bfloat16(machine: Environment) -> str:
 # ---------------------------------------------------------------- Python, graphs and the calls
 
 
-@exercise("async_dispatch", "--products 16")
+@exercise("async_dispatch", "--products 16 --time-limit 60")
 def _(usual: Result, changed: Result) -> Outcome:
     name = "t2, computation: seconds"
     before, after = fact_of(usual, name), fact_of(changed, name)

@@ -8,7 +8,7 @@ Needs: TensorFlow; no GPU, no data; 2 cores.
 Time: about 30 s on 2 cores; with --quick about 15 s.
 Shows: dispatch_without_waiting, wait_each_time, wait_once
 Try:
-    - --products 16: the computation takes eight times as long, so hiding the front end saves a smaller share.
+    - --products 16 --time-limit 60: eight times the computation, so hiding the front end saves a smaller share.
     - --queue 400: four times the rounds without a wait take more memory.
 """
 
