@@ -403,17 +403,53 @@ def test_attention_has_one_product_for_queries_keys_and_values():
     assert kinds.count("BatchMatMulV2") == 2
 
 
+MASKS = {
+    "none": None,
+    "of places": tf.constant(np.random.default_rng(0).random([3, 40, 40]) > 0.3),
+    "of keys": tf.constant(np.random.default_rng(0).random([3, 1, 40]) > 0.3),
+    "of all examples": tf.constant(np.random.default_rng(0).random([1, 40, 40]) > 0.3),
+    "of one key": tf.constant(np.random.default_rng(0).random([3, 40, 1]) > 0.3),
+    "of nothing": tf.zeros([3, 40, 40], tf.bool),
+}
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["", "causal"])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+@pytest.mark.parametrize("padding", [False, True], ids=["", "padded"])
+def test_attention_with_masks_and_dropout_is_keras_s(rate, mask, padding, causal):
+    """With the numbers that Keras draws; what is padded tells the layers behind it."""
+    layer = keras.layers.MultiHeadAttention(2, 4, dropout=rate, seed=1)
+    inputs = random_inputs([3, 40, 6], "float32") / 4
+    layer(inputs, inputs)
+    found = []
+    for kind in (keras.layers.MultiHeadAttention, MergedAttention):
+        with_class(layer, kind)
+        if rate:
+            layer._dropout_layer.seed_generator.state.assign([1, 0])
+        given = tf.identity(inputs)
+        if padding:
+            given._keras_mask = tf.constant(np.random.default_rng(1).random([3, 40]) > 0.3)
+        with tf.GradientTape() as tape:
+            tape.watch(given)
+            outputs = layer(given, given, attention_mask=MASKS[mask], use_causal_mask=causal, training=True)
+            loss = tf.reduce_sum(outputs * np.random.default_rng(2).normal(size=outputs.shape))
+        gradients = tape.gradient(loss, [given, *(one.value for one in layer.trainable_variables)])
+        found.append([outputs.numpy(), *(one.numpy() for one in gradients)])
+        assert (getattr(outputs, "_keras_mask", None) is not None) == padding
+    check_near(*found, "float32", None)
+
+
 @pytest.mark.parametrize(
     ("options", "given"),
     [
         ({}, {"value": random_inputs([2, 4, 6], "float32")}),
-        ({}, {"use_causal_mask": True}),
-        ({}, {"attention_mask": tf.linalg.band_part(tf.ones([2, 3, 3], tf.bool), -1, 0)}),
+        ({}, {"attention_mask": tf.linalg.band_part(tf.ones([2, 2, 3, 3], tf.bool), -1, 0)}),
         ({"use_gate": True}, {}),
         ({"output_shape": (2, 3)}, {}),
         ({"dropout": 0.5}, {}),
     ],
-    ids=["another value", "causal", "mask", "gate", "output of two axes", "dropout"],
+    ids=["another value", "masks of heads", "gate", "output of two axes", "dropout that does not drop"],
 )
 def test_attention_of_another_kind_is_keras_s(options, given):
     inputs = random_inputs([2, 3, 6], "float32")

@@ -197,11 +197,11 @@ def outputs_and_gradients(model, inputs):
 @by_amx
 @pytest.mark.parametrize(
     ("options", "merged", "products"),
-    [({}, False, 7), ({}, True, 7), ({"use_causal_mask": True}, False, 0)],
+    [({}, False, 7), ({}, True, 7), ({"use_causal_mask": True}, False, 7)],
     ids=["Keras's", "MergedAttention", "causal"],
 )
 def test_attention_in_bfloat16_is_keras_s_within_a_loop_by_xla(options, merged, products):
-    """Two products, the gradients of two kernels, two biases and of the heads; none where a mask is asked for."""
+    """Two products, the gradients of two kernels, two biases and of the heads, with a mask too."""
     model, inputs = attending("mixed_bfloat16", **options), random_inputs([80, 7, 12], "float32")
     plain = outputs_and_gradients(model, inputs)
     if merged:

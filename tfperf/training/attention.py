@@ -1,12 +1,16 @@
 """Attention of a sequence with itself, by as few and as large products of matrices as there can be."""
 
+import functools
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend import get_keras_mask, set_keras_mask  # which its own layer asks for; they have no public name
 
+from tfperf.training.attending import Dropping, Heads, attend, attend_by_formulas, can_attend
+from tfperf.training.dropout import can_drop, dropped_of, next_draws
 from tfperf.training.matmul import add_bias, multiply
-from tfperf.training.saved_form import saved_as
+from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["AttentionByAmx", "MergedAttention"]
 
@@ -16,12 +20,16 @@ class MergedAttention(keras.layers.MultiHeadAttention):  # type: ignore[misc]
     """Keras's `MultiHeadAttention`, which computes queries, keys and values of one sequence by one product.
 
     Keras has three products there, each with a bias of its own, and an einsum on either side of the softmax. Here it is
-    one product with the three kernels side by side, then products of matrices for each example and head. Arguments,
-    weights, gradients and the saved form are Keras's. Left to Keras: other sequences as keys or values, masks, dropout,
-    gates, windows, scores that are asked for, sequences of more axes than one.
+    one product with the three kernels side by side; what follows for each example and head is one pass in C++ while it
+    trains, and one for the gradient. Arguments, weights, gradients and the saved form are Keras's, as are the numbers
+    that dropout draws. Left to Keras: other sequences as keys or values, gates, windows, scores that are asked for,
+    masks of each head, sequences of more axes than one.
 
     Source: Vaswani et al., "Attention Is All You Need", 2017; Keras's layer of that name.
     """
+
+    takes = frozenset({"query_mask", "value_mask", "key_mask", "attention_mask", "use_causal_mask"})
+    """Arguments of `call`, beside the sequences, with which it computes otherwise than Keras's layer."""
 
     def call(
         self,
@@ -40,51 +48,64 @@ class MergedAttention(keras.layers.MultiHeadAttention):  # type: ignore[misc]
 
         Args:
             query, value, key: (batch, length, features); here all one tensor.
-            query_mask, value_mask, key_mask, attention_mask, return_attention_scores, training, use_causal_mask: left
-                to Keras.
+            query_mask, value_mask, key_mask: (batch, length), bool: the places that are none of padding; None: all.
+            attention_mask: (batch or 1, length or 1, length), bool: the places that each one sees.
+            return_attention_scores: left to Keras.
+            training: whether dropout drops.
+            use_causal_mask: no place sees those behind it.
 
         Returns:
             (batch, length, features of the output), in the compute type.
         """
-        masks = (query_mask, value_mask, key_mask, attention_mask)
-        asked = return_attention_scores or use_causal_mask or any(one is not None for one in masks)
-        if asked or not self._merges(query, value, key):
-            others = {"return_attention_scores": return_attention_scores, "use_causal_mask": use_causal_mask}
-            return super().call(query, value, key, *masks, training=training, **others)
+        masks = {"query_mask": query_mask, "value_mask": value_mask, "key_mask": key_mask}
+        masks |= {"attention_mask": attention_mask}
+        others = {"training": training, "use_causal_mask": use_causal_mask}
+        whole = attention_mask is None or len(attention_mask.shape) == 3
+        if return_attention_scores or not (whole and self._merges(query, value, key)):
+            return super().call(query, value, key, **masks, **others, return_attention_scores=return_attention_scores)
+        masks["query_mask"] = get_keras_mask(query)  # whatever was given, as Keras's layer does
+        set_keras_mask(query, None)
+        causal = use_causal_mask and all(one is None for one in masks.values())
+        mask = None if causal else self._compute_attention_mask(query, value, **masks, use_causal_mask=use_causal_mask)
         length, features = (query.shape[1] or tf.shape(query)[1]), query.shape[2]
-        merged = (self.query_dense, self.key_dense, self.value_dense)
-        sizes = (self.key_dim, self.key_dim, self.value_dim)
-        kernel = tf.concat([tf.reshape(dense.kernel, [features, -1]) for dense in merged], axis=1)
-        bias = tf.concat([tf.reshape(dense.bias, [-1]) for dense in merged], axis=0) if self.use_bias else None
+        side_by_side = (self.query_dense, self.key_dense, self.value_dense)
+        kernel = tf.concat([tf.reshape(dense.kernel, [features, -1]) for dense in side_by_side], axis=1)
+        bias = tf.concat([tf.reshape(dense.bias, [-1]) for dense in side_by_side], axis=0) if self.use_bias else None
         found = self._project(tf.reshape(query, [-1, features]), kernel, bias)
-        parts = tf.split(found, [self.num_heads * size for size in sizes], axis=1)
-        queries, keys, values = (self._by_head(part, length, size) for part, size in zip(parts, sizes, strict=True))
-        scores = tf.matmul(queries * tf.cast(self._inverse_sqrt_key_dim, queries.dtype), keys, transpose_b=True)
-        shares = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32)), values.dtype)  # as Keras has it
+        merged = tf.reshape(found, [-1, length, found.shape[1]])
+        heads = Heads(self.num_heads, self.key_dim, self.value_dim, causal)
         width = self.num_heads * self.value_dim
-        seen = tf.reshape(tf.transpose(tf.matmul(shares, values), [0, 2, 1, 3]), [-1, width])
+        seen = tf.reshape(self._attend(merged, heads, mask, training), [-1, width])
         bias = self.output_dense.bias if self.use_bias else None
         output = self._project(seen, tf.reshape(self.output_dense.kernel, [width, -1]), bias)
-        return tf.reshape(output, [-1, length, output.shape[-1]])
+        output = tf.reshape(output, [-1, length, output.shape[-1]])
+        if masks["query_mask"] is not None:
+            set_keras_mask(output, masks["query_mask"])
+        return output
+
+    def _attend(self, merged: Any, heads: Heads, mask: Any, training: bool | None) -> Any:
+        """From queries, keys and values of all heads side by side to what each head sees, side by side."""
+        layer = self._dropout_layer if self.dropout else None
+        natively = in_training(self) and can_attend(merged, mask)
+        if natively and (layer is None or can_drop(layer)):
+            draws = layer and Dropping(dropped_of(layer.rate, merged.dtype), *next_draws(layer))
+            return attend(merged, heads, mask, draws)
+        return attend_by_formulas(merged, heads, mask, layer and functools.partial(layer, training=training))
 
     def _project(self, rows: Any, kernel: Any, bias: Any) -> Any:
         """(rows, inner) by (inner, columns), and a bias (columns,), None: none."""
         found = tf.matmul(rows, kernel)
         return found if bias is None else tf.nn.bias_add(found, bias)
 
-    def _by_head(self, part: Any, length: Any, size: int) -> Any:
-        """(batch * length, heads * size) as (batch, heads, length, size)."""
-        return tf.transpose(tf.reshape(part, [-1, length, self.num_heads, size]), [0, 2, 1, 3])
-
     def _merges(self, query: Any, value: Any, key: Any) -> bool:
         """Whether it is a sequence with itself, and the layer does nothing that is left to Keras."""
         if not (tf.is_tensor(query) and query is value and (key is None or key is value) and len(query.shape) == 3):
             return False
-        own = self._use_gate or self.dropout or self._activity_regularizer or self._sliding_window is not None
+        own = self._use_gate or self._activity_regularizer or self._sliding_window is not None
         whole = len(self.output_dense.kernel.shape) == 3 and query.shape[2] is not None
         denses = (self.query_dense, self.key_dense, self.value_dense, self.output_dense)
         changed = any(getattr(one, "quantization_mode", None) or getattr(one, "lora_enabled", False) for one in denses)
-        return whole and not own and not changed and getattr(query, "_keras_mask", None) is None
+        return whole and not own and not changed
 
 
 @saved_as(keras.layers.MultiHeadAttention)

@@ -235,16 +235,18 @@ def _specs_of(model: keras.Model, inputs: Any, batch_size: int) -> Any:
 def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
     """The calls of layers that have a faster form, seen while the model is traced as training does.
 
-    Left out are calls with an option, as a causal mask: no form computes these otherwise than Keras.
+    Left out are calls with an option that the form leaves to Keras, as scores that are asked for.
     """
     calls: dict[Any, list[_Call]] = {}
     watched = [layer for layer in model._flatten_layers() if type(layer) in FORMS and "call" not in vars(layer)]
 
     def watching(layer: Any) -> Callable[..., Any]:
         own = layer.call
+        taken: frozenset[str] = getattr(FORMS[type(layer)], "takes", frozenset())
 
         def call(*args: Any, **others: Any) -> Any:
-            named = inspect.signature(own).bind(*args, **others).arguments
+            bound = inspect.signature(own).bind(*args, **others).arguments
+            named = {name: value for name, value in bound.items() if name not in taken}
             given = [one for one in named.values() if tf.is_tensor(one)]
             options = [value for name, value in named.items() if name != "training" and not tf.is_tensor(value)]
             asked = any(value is not None and value is not False for value in options)

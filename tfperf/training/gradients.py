@@ -28,20 +28,26 @@ def as_dense(upstream: Any, result: Any) -> Any:
 
 
 def differentiable(
-    forward: Callable[..., Any], backward: Callable[..., Any], formulas: Callable[..., Any]
+    forward: Callable[..., Any], backward: Callable[..., Any], formulas: Callable[..., Any], end: int | None = None
 ) -> Callable[..., Any]:
     """A function whose gradients have code of their own, for every order.
 
     Args:
         forward: from operands to the result.
         backward, formulas: as of `gradients_by`.
+        end: operands from this one on are whole numbers and have no gradients; `backward` gives none.
     """
-    gradients_of = gradients_by(backward, formulas)
+    gradients_of = gradients_by(backward, formulas, end=end)
 
     def function(*operands: Any) -> Any:
         # Nobody differentiates what is within: XLA's calls have no gradients
         result = forward(*map(tf.stop_gradient, operands))
-        return result, lambda upstream: gradients_of(as_dense(upstream, result), *operands)
+
+        def gradients(upstream: Any) -> list[Any]:
+            found: list[Any] = tf.nest.flatten(gradients_of(as_dense(upstream, result), *operands))
+            return found + [None] * (len(operands) - len(found))
+
+        return result, gradients
 
     differentiable_function: Callable[..., Any] = tf.custom_gradient(function)
     return differentiable_function
@@ -92,13 +98,15 @@ def gradients_by(
 
         def once_more(*upstreams: Any) -> Any:
             upstream, *others = given
+            floating = [one for one in given if one.dtype.is_floating]
             with tf.GradientTape() as outer:
-                outer.watch(given)
+                outer.watch(floating)
                 with tf.GradientTape() as inner:
-                    inner.watch(others)
+                    inner.watch(others[first:end])
                     result = formulas(*others)
                 gradients = inner.gradient(result, others[first:end], upstream)
-            return outer.gradient(gradients, given, upstreams, tf.UnconnectedGradients.ZERO)
+            found = outer.gradient(gradients, floating, upstreams, tf.UnconnectedGradients.ZERO)
+            return found + [None] * (len(given) - len(floating))  # whole numbers are the last operands
 
         return backward(*map(tf.stop_gradient, given)), once_more
 

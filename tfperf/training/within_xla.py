@@ -141,10 +141,12 @@ def _in_images(sizes: Any) -> tuple[int, int]:
     return height, width
 
 
-OF_PRODUCTS = BY_AMX | dict.fromkeys((keras.layers.MultiHeadAttention, MergedAttention), AttentionByAmx)
-"""Classes whose products of matrices AMX computes."""
+OF_PRODUCTS: dict[type, type] = BY_AMX | dict.fromkeys(
+    (keras.layers.MultiHeadAttention, MergedAttention), AttentionByAmx
+)
+"""Classes whose products of matrices AMX computes, in bfloat16."""
 
-OF_IMAGES = {
+OTHERS: dict[type, type] = {
     keras.layers.AveragePooling1D: _AveragePooling1D,
     keras.layers.AveragePooling2D: _AveragePooling2D,
     keras.layers.Conv1D: _NativeConv1D,
@@ -153,6 +155,7 @@ OF_IMAGES = {
     SwappedConv2D: _NativeSwappedConv2D,
     keras.layers.MaxPooling1D: _MaxPooling1D,
     keras.layers.MaxPooling2D: _MaxPooling2D,
+    keras.layers.MultiHeadAttention: MergedAttention,
 }
 """Classes that are computed in C++ where they can be, call by call."""
 
@@ -160,7 +163,6 @@ OF_IMAGES = {
 def native_form(layer: keras.Layer) -> type | None:
     """The class that computes a layer of Keras's or `fuse`'s in C++ within what XLA compiles; None: there is none."""
     kind = type(layer)
-    if kind in OF_PRODUCTS:
-        half = multiplies_plainly(layer) and layer.compute_dtype == "bfloat16"
-        return OF_PRODUCTS[kind] if half and can_multiply() else None
-    return OF_IMAGES.get(kind)
+    if kind in OF_PRODUCTS and multiplies_plainly(layer) and layer.compute_dtype == "bfloat16" and can_multiply():
+        return OF_PRODUCTS[kind]
+    return OTHERS.get(kind)
