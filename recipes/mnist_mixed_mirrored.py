@@ -7,7 +7,7 @@ Holds not: on one device, where MirroredStrategy has one replica; nor where the 
 Needs: TensorFlow; real images (tfperf data fashion_mnist); GPUs where there are any, else logical CPU devices.
 Time: about 3 minutes on 2 cores; with --quick about 30 s.
 Shows: find_devices, cnn, mixed_and_mirrored
-Try: --batch 1024: the copies are kept equal once for four times the images, so mirroring costs a smaller share.
+Try: --batch 64: the copies are kept equal four times as often for the same images, so mirroring costs a larger share.
 """
 
 import time
