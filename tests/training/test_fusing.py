@@ -348,6 +348,13 @@ def test_only_calls_that_a_form_computes_otherwise_are_told(options, calls):
     assert (type(attention) is keras.layers.MultiHeadAttention) == (calls == [])
 
 
+def test_the_dropout_of_attention_is_part_of_its_form():
+    inputs = keras.Input((5, 6))
+    attention = keras.layers.MultiHeadAttention(2, 3, dropout=0.5)
+    model = keras.Model(inputs, keras.layers.Dropout(0.5)(attention(inputs, inputs)))
+    assert [one.form for one in fuse(model, measure=False).swaps] == ["MergedAttention", "CompiledDropout"]
+
+
 def test_a_layer_that_is_also_called_with_an_option_is_measured_by_its_other_calls():
     inputs = keras.Input((5, 6))
     attention = keras.layers.MultiHeadAttention(2, 3)

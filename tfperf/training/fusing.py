@@ -235,7 +235,8 @@ def _specs_of(model: keras.Model, inputs: Any, batch_size: int) -> Any:
 def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
     """The calls of layers that have a faster form, seen while the model is traced as training does.
 
-    Left out are calls with an option that the form leaves to Keras, as scores that are asked for.
+    Left out are calls with an option that the form leaves to Keras, as scores that are asked for, and layers within one
+    that has a form, as the dropout of attention.
     """
     calls: dict[Any, list[_Call]] = {}
     watched = [layer for layer in model._flatten_layers() if type(layer) in FORMS and "call" not in vars(layer)]
@@ -269,7 +270,9 @@ def _calls_of(model: keras.Model, specs: Any) -> dict[Any, list[_Call]]:
     finally:
         for layer in watched:
             layer.__dict__.pop("call", None)
-    return {layer: seen for layer, seen in calls.items() if None not in seen[0].shape and _suits(layer, seen[0].shape)}
+    suit = {layer: seen for layer, seen in calls.items() if None not in seen[0].shape and _suits(layer, seen[0].shape)}
+    within = {inner for layer in suit for inner in layer._flatten_layers(include_self=False)}
+    return {layer: seen for layer, seen in suit.items() if layer not in within}
 
 
 def may_have_form(layer: keras.Layer) -> bool:
