@@ -38,7 +38,7 @@ ADVICE = {
     "forward": "mixed precision, where the processor has arithmetic for it, and fuse",
     "backward, activations": "mixed precision, where the processor has arithmetic for it, and fuse",
     "backward, weights": "fuse, which computes the gradients of some kernels as convolutions forward",
-    "optimizer": "fast_optimizer, which updates each weight by one operation",
+    "optimizer": "fast_optimizer, which reads and writes each weight once",
     "Python": "fit of tfperf.training, by XLA for nets without convolutions, or steps_per_execution",
     "input": "the recipe input_pipeline; for examples in memory fit of tfperf.training",
 }

@@ -1,4 +1,4 @@
-"""Keras's optimizers with one operation for each variable in place of some twenty."""
+"""Keras's optimizers with one operation for each variable in place of some twenty, or all updates as one program."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfperf.exports.keras_nets import PLAIN_CLASS
+from tfperf.training import xla_function
 from tfperf.training.saved_form import with_class
 
 __all__ = ["fast_optimizer", "innermost", "is_fast", "why_not_fast"]
@@ -15,27 +16,33 @@ EXACT_TYPES = (tf.float32, tf.float64)
 """Types of weights that one operation updates. In bfloat16 it would round the decay 0.999 of Adam to 1."""
 
 
+MANY_NUMBERS = 1 << 16
+"""Of weights: fewer take less time in Keras's operations than the program's call does."""
+
+
 def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimizers.Optimizer:
-    """Have an optimizer update each variable by one operation of TensorFlow, with Keras's formulas and states.
+    """Have an optimizer read and write each variable once in an update, with Keras's formulas and states.
 
     Keras writes an update of Adam as some twenty operations, each of which reads and writes the whole variable.
-    TensorFlow's own reads and writes it once. Weight decay, clipping, averages of weights, accumulation, loss scales
-    and schedules stay Keras's. So do weights in half precision, as under the policy "bfloat16", and embeddings under
-    SGD without momentum, of which few rows change. What is saved is Keras's optimizer.
+    Of Adam, AdamW and SGD TensorFlow has one operation that does it all. The updates of the others XLA compiles as one
+    program, once for some seconds, where there are numbers enough. Weight decay, clipping, averages of weights,
+    accumulation, loss scales and schedules stay Keras's. So do weights in half precision, as under the policy
+    "bfloat16", and embeddings under SGD without momentum, of which few rows change; and of what XLA would compile
+    sparse gradients, all under a strategy, and GPUs. What is saved is Keras's optimizer.
 
     `fit` of `tfperf.training` takes notice of it at any time. Keras's `fit` keeps what it has traced: use this before
     the first `fit`, or set `model.train_function = None` afterwards.
 
     Args:
-        optimizer: Adam, AdamW or SGD, or what they are called; a LossScaleOptimizer of one, and one that is distributed
-            by `tfperf.parallel.horovod`. It is changed in place.
+        optimizer: Adadelta, Adagrad, Adam, Adamax, AdamW, Ftrl, Lion, Nadam, RMSprop or SGD, or what they are called; a
+            LossScaleOptimizer of one, and one that is distributed by `tfperf.parallel.horovod`. It is changed in place.
 
     Returns:
         The same optimizer.
 
     Raises:
         TypeError: no Keras optimizer.
-        ValueError: one of another kind, or Adam with `amsgrad`: there is no such operation.
+        ValueError: one of another kind.
     """
     optimizer = keras.optimizers.get(optimizer)
     inner = innermost(optimizer)
@@ -44,7 +51,7 @@ def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimiz
     if why := why_not_fast(optimizer):
         raise ValueError(why)
     kind = type(inner)
-    fast = _fast_kind(kind)
+    fast = _fast_kind(inner)
     saved = keras.optimizers.serialize(inner)["module"] or kind.__module__
     names = {"__module__": saved, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__, PLAIN_CLASS: kind}
     with_class(inner, type(kind.__name__, (fast, kind), names))
@@ -54,10 +61,10 @@ def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimiz
 def why_not_fast(optimizer: keras.optimizers.Optimizer) -> str | None:
     """Why `fast_optimizer` refuses an optimizer; None: it does not."""
     inner = innermost(optimizer)
-    amsgrad = getattr(inner, "amsgrad", False)
-    if is_fast(inner) or (_fast_kind(type(inner)) is not None and not amsgrad):
+    if is_fast(inner) or _fast_kind(inner) is not None:
         return None
-    return f"expected Adam, AdamW or SGD, without amsgrad. Received: {type(inner).__name__}{' with amsgrad' * amsgrad}"
+    names = ", ".join(sorted({"AdamW", *(kind.__name__ for kind in _KINDS)}))
+    return f"expected one of Keras's optimizers {names}. Received: {type(inner).__name__}"
 
 
 def is_fast(optimizer: keras.optimizers.Optimizer) -> bool:
@@ -72,13 +79,50 @@ def innermost(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     return optimizer
 
 
-def _fast_kind(kind: Any) -> Any:
+def _fast_kind(optimizer: Any) -> Any:
     """The class that is put before an optimizer's; None: there is none for it."""
-    return next((fast for plain, fast in _KINDS.items() if kind.update_step is plain.update_step), None)
+    update_step = type(optimizer).update_step
+    fast = next((fast for kind, fast in _KINDS.items() if update_step is kind.update_step), None)
+    return _Compiled if fast is _FastAdam and optimizer.amsgrad else fast
 
 
 class _Fast:
-    """What a fast optimizer does otherwise than the Keras optimizer that comes after it among its bases."""
+    """What `fast_optimizer` has changed."""
+
+
+class _Compiled(_Fast):
+    """All updates of a step by one program of XLA's, which reads and writes each variable once."""
+
+    def _distributed_tf_update_step(self: Any, distribution: Any, grads_and_vars: Any, learning_rate: Any) -> None:
+        pairs = list(grads_and_vars)
+        compiled = [(grad, var) for grad, var in pairs if isinstance(grad, tf.Tensor) and var.dtype in EXACT_TYPES]
+        many = sum(var.shape.num_elements() for _, var in compiled) >= MANY_NUMBERS
+        if not many or tf.distribute.has_strategy() or tf.config.list_logical_devices("GPU"):
+            compiled = []
+        if compiled:
+            gradients, variables = zip(*compiled, strict=True)
+            self._program(variables)(gradients, tf.convert_to_tensor(learning_rate))
+        done = {id(var) for _, var in compiled}
+        others = [(grad, var) for grad, var in pairs if id(var) not in done]
+        super()._distributed_tf_update_step(distribution, others, learning_rate)  # type: ignore[misc]
+
+    def _program(self: Any, variables: tuple[Any, ...]) -> Any:
+        """The program that updates these variables, which is compiled once."""
+        programs = self.__dict__.setdefault("_programs", {})
+        key = tuple(map(id, variables))
+        if key not in programs:
+
+            @xla_function.compiled
+            def update(gradients: Any, learning_rate: Any) -> None:
+                for gradient, variable in zip(gradients, variables, strict=True):
+                    self.update_step(gradient, variable, learning_rate)
+
+            programs[key] = update
+        return programs[key]
+
+
+class _OfOneOperation(_Fast):
+    """What it does otherwise than the Keras optimizer that comes after it among its bases."""
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Update a variable, as Keras calls it."""
@@ -106,7 +150,7 @@ class _Fast:
         return states[self._get_variable_index(variable)].value.handle  # type: ignore[attr-defined]
 
 
-class _FastAdam(_Fast):
+class _FastAdam(_OfOneOperation):
     """Kingma and Ba, "Adam: A Method for Stochastic Optimization", 2015, in the order of its section 2."""
 
     def _backend_update_step(self: Any, grads: Any, trainable_variables: Any, learning_rate: Any) -> None:
@@ -146,7 +190,7 @@ class _FastAdam(_Fast):
         )
 
 
-class _FastSGD(_Fast):
+class _FastSGD(_OfOneOperation):
     """Stochastic gradient descent, with momentum as Keras has it: the rate is within the momentum."""
 
     def _takes_rows(self: Any) -> bool:
@@ -166,5 +210,20 @@ class _FastSGD(_Fast):
         )
 
 
-_KINDS: dict[Any, type] = {keras.optimizers.Adam: _FastAdam, keras.optimizers.SGD: _FastSGD}
+_COMPILED = (
+    keras.optimizers.Adadelta,
+    keras.optimizers.Adagrad,
+    keras.optimizers.Adamax,
+    keras.optimizers.Ftrl,
+    keras.optimizers.Lion,
+    keras.optimizers.Nadam,
+    keras.optimizers.RMSprop,
+)
+"""Those that compute each number by itself, for which TensorFlow has no operation with Keras's formula and states."""
+
+_KINDS: dict[Any, type] = {
+    keras.optimizers.Adam: _FastAdam,
+    keras.optimizers.SGD: _FastSGD,
+    **dict.fromkeys(_COMPILED, _Compiled),
+}
 """Keras's class -> what is put before it. Classes that take over its update are of its kind, as AdamW is of Adam's."""
