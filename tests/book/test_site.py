@@ -98,6 +98,15 @@ def test_every_image_says_what_it_shows(pages):
     assert all(image.get("alt") for image in images), images
 
 
+def test_the_keyboard_reaches_what_scrolls_and_every_column_has_a_name(pages):
+    """As accessibility asks: where a page is narrow, wide tables and code scroll."""
+    for path in pages:
+        text = path.read_text(encoding="utf-8")
+        assert "<pre>" not in text, path
+        assert '<div class="table-wrapper' not in text, path
+        assert '<th class="head"><p></p></th>' not in text, path
+
+
 @pytest.mark.timeout(2 * DEADLINE)
 def test_a_link_to_nowhere_fails_the_build(docs, tmp_path):
     (docs / "start.md").write_text("# Start\n\n[nowhere](no_such_page.md)\n", encoding="utf-8")
