@@ -99,7 +99,7 @@ def test_every_image_says_what_it_shows(pages):
 
 
 def test_the_keyboard_reaches_what_scrolls_and_every_column_has_a_name(pages):
-    """As accessibility asks: where a page is narrow, wide tables and code scroll."""
+    """Where a page is narrow, wide tables and code scroll; accessibility asks for both."""
     for path in pages:
         text = path.read_text(encoding="utf-8")
         assert "<pre>" not in text, path

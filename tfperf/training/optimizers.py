@@ -15,9 +15,8 @@ __all__ = ["fast_optimizer", "innermost", "is_fast", "why_not_fast"]
 EXACT_TYPES = (tf.float32, tf.float64)
 """Types of weights that one operation updates. In bfloat16 it would round the decay 0.999 of Adam to 1."""
 
-
 MANY_NUMBERS = 1 << 16
-"""Of weights: fewer take less time in Keras's operations than the program's call does."""
+"""Fewer weights take less time in Keras's operations than the program's call does."""
 
 
 def fast_optimizer(optimizer: keras.optimizers.Optimizer | str) -> keras.optimizers.Optimizer:

@@ -159,6 +159,8 @@ Rows factors_of(const Attention& of, const Head& head, const Queries& some, Buff
   const Rows factors = rows_in(buffer, some.count, some.seen);
   const int64_t begin = ((head.example * of.heads + head.number) * of.length + some.first) * of.length;
   const int64_t end = begin + some.count * of.length;
+  const uint32_t threshold = of.dropout.threshold;
+  const float scale = of.dropout.scale;
   std::array<uint32_t, kNumbers> bits;
   for (int64_t block = begin / 4 * 4; block < end; block += kNumbers) {
     draw(of.dropout.stream, block / 4, bits.data());
@@ -170,8 +172,7 @@ Rows factors_of(const Attention& of, const Head& head, const Queries& some, Buff
       float* const to = factors.row(query) + first;
       const int64_t kept = std::min(count, some.seen - first);
 #pragma omp simd
-      for (int64_t i = 0; i < kept; ++i)
-        to[i] = (drawn[i] & kMantissa<T>) >= of.dropout.threshold ? of.dropout.scale : 0.0f;
+      for (int64_t i = 0; i < kept; ++i) to[i] = (drawn[i] & kMantissa<T>) >= threshold ? scale : 0.0f;
       at += count;
     }
   }
