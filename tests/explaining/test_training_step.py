@@ -118,7 +118,7 @@ SCHEDULE = keras.optimizers.schedules.ExponentialDecay(0.1, 5, 0.5)
 OPTIMIZERS = {
     "Adam": (lambda: keras.optimizers.Adam(), True),
     "fast": (lambda: fast_optimizer("adam"), False),
-    "another": (lambda: keras.optimizers.RMSprop(), False),
+    "another": (lambda: keras.optimizers.Adafactor(), False),
     "scheduled": (lambda: keras.optimizers.SGD(SCHEDULE), True),
     "averaged": (lambda: keras.optimizers.SGD(0.1, use_ema=True, ema_overwrite_frequency=2), True),
 }
