@@ -94,13 +94,13 @@ def words(steps: int) -> str:
 
 def check(recipe: Recipe, fits: dict, looped: dict, epochs: dict, inputs, labels) -> None:
     """Train eleven batches in each way and compare the weights; see when a callback stops training."""
-    few, stopped = 11 * recipe.flags.batch, {}  # Adam makes a whole step of a gradient that is 0 but for rounding
+    few, stopped, tolerance = 11 * recipe.flags.batch, {}, 2e-2  # Adam makes whole steps of gradients of rounding
     for net in fits.values():
         net.fit(inputs[:few], labels[:few], recipe.flags.batch, shuffle=False, verbose=0)
     for epoch in epochs.values():
         epoch(tf.range(few))
     for name, net in ({words(steps): net for steps, net in fits.items() if steps > 1} | looped).items():
-        recipe.agrees(f"{name}: weights after 11 steps", net.get_weights(), fits[1].get_weights(), 2e-2)
+        recipe.agrees(f"{name}: weights after 11 steps", net.get_weights(), fits[1].get_weights(), tolerance)
     for steps, net in fits.items():
         net.fit(inputs, labels, recipe.flags.batch, verbose=0, callbacks=[StopBelow(math.inf)])
         stopped[steps] = int(net.optimizer.iterations) - 11

@@ -2,6 +2,7 @@
 // gradient in another. Scores are kept for as many queries as fit into a cache, and computed anew for the gradient.
 #include <algorithm>
 #include <array>
+#include <cfloat>
 
 #include "buffer.h"
 #include "exponential.h"
@@ -17,7 +18,7 @@ namespace ffi = xla::ffi;
 constexpr int64_t kWorthAThread = 1 << 18;        // multiplications
 constexpr int64_t kScores = 1 << 14;              // that are kept of a head
 constexpr int64_t kFewQueries = 8 * kRowsAtOnce;  // that are computed together however long the sequence is
-constexpr float kUnseen = -2.38e38f;              // the score of a key that is not seen, as Keras has it
+constexpr float kUnseen = -0.7f * FLT_MAX;        // the score of a key that is not seen, as Keras has it
 
 // Which keys a query sees, a byte each: for each example and query, or the same for all of them.
 struct Mask {
