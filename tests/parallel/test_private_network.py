@@ -197,7 +197,8 @@ from tfperf.parallel import in_private_network
 def wait():
     try:
         print(os.getpid(), flush=True)
-        time.sleep(900)
+        while True:  # Python misses a signal that comes just before it begins to sleep
+            time.sleep(0.1)
     except KeyboardInterrupt:
         print("ended in order", flush=True)
         raise

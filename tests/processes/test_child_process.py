@@ -175,7 +175,8 @@ def test_it_stands_still_with_all_that_it_started():
 
 def test_an_interrupt_is_that_of_a_terminal():
     program = (
-        "import time\ntry:\n    print('up', flush=True)\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    exit(5)"
+        "import time\ntry:\n    print('up', flush=True)\n    while True: time.sleep(0.1)\n"
+        "except KeyboardInterrupt:\n    exit(5)"
     )
     with ChildProcess([sys.executable, "-c", program], stdout=PIPE) as child:
         assert child.stdout.readline() == b"up\n"

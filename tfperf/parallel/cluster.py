@@ -147,7 +147,7 @@ class LocalCluster:
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         """Make the block fail when a server ends or is stopped or the deadline passes, whatever the block waits for."""
-        done, caller = threading.Event(), threading.get_ident()
+        done, failed, caller = threading.Event(), threading.Event(), threading.get_ident()
 
         def watch() -> None:
             until = time.monotonic() + self._deadline
@@ -159,12 +159,14 @@ class LocalCluster:
                     self._failure = TfperfError(f"expected TensorFlow servers to work to the end; {problem}")
                     _give_up_recovery()
                     self._servers.kill()
-                    if caller == threading.main_thread().ident:
+                    while caller == threading.main_thread().ident and not (failed.is_set() or done.is_set()):
                         signal.pthread_kill(caller, signal.SIGUSR1)
+                        done.wait(LOOK)  # Python misses a signal that comes just before it begins to wait
                     return
 
         def fail(*_: object) -> None:
-            if self._failure:
+            if self._failure and not failed.is_set():
+                failed.set()
                 raise self._failure
 
         self._watcher = threading.Thread(target=watch, daemon=True)

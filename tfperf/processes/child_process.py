@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -122,8 +121,10 @@ class ChildProcess:
             with self._ordering:
                 told = self._told() if self._code is None else None
                 self._code = int(told) if told and told != keeper.DONE else kept
-            if kept < 0:
-                self._sweep()
+            if kept < 0:  # it was killed, and has left what it kept
+                from tfperf.processes.sweeping import end_all_with
+
+                end_all_with(MARK, self._mark)
         return self._code
 
     def wait(self, seconds: float | None = None) -> int:
@@ -260,12 +261,3 @@ class ChildProcess:
                     return line.decode()
                 line += piece
         return None
-
-    def _sweep(self) -> None:
-        """End what a killed keeper has left."""
-        import psutil
-
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get(MARK) == self._mark:
-                    process.send_signal(signal.SIGKILL)

@@ -107,7 +107,7 @@ WITH_CHILDREN = (
     "import os, signal, subprocess, sys, time\n"
     "if 'stubborn' in sys.argv: signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
     "other = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-    "try:\n    print(os.getpid(), other.pid, flush=True)\n    time.sleep(600)\n"
+    "try:\n    print(os.getpid(), other.pid, flush=True)\n    while True: time.sleep(0.1)\n"
     "finally:\n    print('restored', flush=True)\n"
 )
 

@@ -21,6 +21,7 @@ from tfperf.errors import TfperfError
 from tfperf.parallel.private_network import LOOPBACK, is_private
 from tfperf.parallel.spark.executor_daemon import listen_on_loopback_only
 from tfperf.processes.signals import handling
+from tfperf.processes.sweeping import end_all_with
 
 __all__ = ["SparkCluster"]
 
@@ -220,11 +221,7 @@ class SparkCluster:
         return found
 
     def _kill(self) -> None:
-        processes = self._processes()
-        for process in processes:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(processes, GRACE)
+        end_all_with("SPARK_HOME", str(self._home))
 
     def _last_words(self) -> str:
         """The error of the worker that failed first, from the executors' logs; empty: none said any."""
