@@ -469,7 +469,7 @@ def _(_: Result, changed: Result) -> Outcome:
     return seen(held, f"int8 by float32, bytes: {', '.join(words)}")
 
 
-@exercise("steps_per_execution", "--batch 512")
+@exercise("steps_per_execution", "--batch 1024 --time-limit 60")
 def _(usual: Result, changed: Result) -> Outcome:
     return smaller_gain(usual, changed, "fit, 1 step a call", "fit, 64 steps a call")
 
@@ -519,7 +519,7 @@ def _(usual: Result, changed: Result) -> Outcome:
     return seen(after / before < 2 / MARGIN, words)
 
 
-@exercise("mirrored_resnet18", "--batch 64")
+@exercise("mirrored_resnet18", "--batch 4 --images 256")
 def _(usual: Result, changed: Result) -> Outcome:
     return smaller_gain(usual, changed, "no strategy", "mirrored on 2")
 

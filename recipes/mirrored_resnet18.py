@@ -9,7 +9,7 @@ Holds not: with batch normalization, whose mean and variance are those of a repl
 Needs: TensorFlow; real images (tfperf data fashion_mnist); GPUs where there are any, else logical CPU devices.
 Time: 4 to 13 minutes on 2 cores, on a share of an epoch; with --quick about 30 s.
 Shows: mirror, synchronize, forget_the_scope
-Try: --batch 64: the gradients are exchanged as often, for a quarter of the images, so mirroring costs a larger share.
+Try: --batch 4 --images 256: as many gradients are exchanged for few images, so mirroring costs a larger share.
 """
 
 from functools import partial
