@@ -9,7 +9,7 @@ Holds not: for nets whose steps take long; and in XLA's loop convolutions are sl
 Needs: TensorFlow; no GPU, no data.
 Time: about 40 s on 2 cores; with --quick about 20 s.
 Shows: many_steps_a_call, epoch_in_one_call, StopBelow
-Try: --batch 1024 --time-limit 150: a step takes longer and the call does not, so 64 steps a call gain less.
+Try: --batch 512: a step takes longer and a call of fit does not, so the loop by XLA gains less.
 """
 
 import math
