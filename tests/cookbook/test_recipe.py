@@ -163,6 +163,18 @@ def test_compare_writes_down_what_it_checked_and_measured(recipe, tmp_path):
     assert len(result.comparisons) == 3
 
 
+def test_compare_tells_how_long_it_takes_at_most(recipe, capsys):
+    def lesson(recipe):
+        same = {"one": lambda: 1.0, "other": lambda: 1.0}
+        recipe.compare(same, what="as told")
+        recipe.compare(same, what="longer", time_limit=0.3)
+
+    recipe("--time-limit", "0.2").run(lesson)
+    shown = capsys.readouterr().out
+    assert "as told: at most 0.2 s" in shown
+    assert "longer: at most 0.3 s" in shown
+
+
 def test_a_batch_larger_than_the_data_is_refused(recipe, capsys):
     with pytest.raises(SystemExit) as exit_:
         recipe("--batch", "1000000").run(lambda recipe: recipe.load_data("digits"))

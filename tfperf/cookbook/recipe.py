@@ -212,13 +212,9 @@ class Recipe:
             for name in names:
                 largest = tolerance[name] if isinstance(tolerance, Mapping) else tolerance
                 self.agrees(name, candidates[name](*args), reference, largest)
-        with self.progress(what) as show:
-            comparison = compare(
-                candidates,
-                args,
-                on_progress=show,
-                **{"time_limit": self.flags.time_limit, "seed": self.flags.seed} | options,
-            )
+        settings = {"time_limit": self.flags.time_limit, "seed": self.flags.seed} | options
+        with self.progress(what, settings["time_limit"]) as show:
+            comparison = compare(candidates, args, on_progress=show, **settings)
         self.add(comparison)
         return comparison
 
@@ -255,11 +251,11 @@ class Recipe:
         return above
 
     @contextlib.contextmanager
-    def progress(self, what: str) -> Iterator[Callable[[Progress], None]]:
-        """Show how far a measurement has come; gives what `on_progress` wants."""
+    def progress(self, what: str, limit: float) -> Iterator[Callable[[Progress], None]]:
+        """Show how far a measurement of at most `limit` seconds has come; gives what `on_progress` wants."""
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
         if not self.console.is_terminal:
-            self.console.print(f"{what}: at most {self.flags.time_limit:g} s", markup=False)
+            self.console.print(f"{what}: at most {limit:g} s", markup=False)
         with Bar(*columns, console=self.console, transient=True) as bar:
             task = bar.add_task(escape(what), total=1.0)
 
