@@ -60,6 +60,11 @@ def test_quick_is_quick_unless_told_otherwise():
     assert parse("--quick", "--time-limit", "7").time_limit == 7
 
 
+def test_comparisons_may_take_longer_than_a_limit_that_nobody_gave():
+    given = [[], ["--quick"], ["--time-limit", "7"], ["--quick", "--time-limit", "7"]]
+    assert [parse(*arguments).patient for arguments in given] == [True, False, False, False]
+
+
 def test_own_flags_have_the_type_of_their_default():
     flags = parse("--epochs", "3", "--data", "mnist", "--rate", "0.5", "--two-words", "4")
     assert (flags.epochs, flags.data, flags.rate, flags.two_words) == (3, "mnist", 0.5, 4)

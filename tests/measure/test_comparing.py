@@ -230,6 +230,23 @@ def test_which_is_fastest_is_told_though_work_suddenly_takes_longer(fake, compar
     assert sum(both[1]["far"].samples) < 3 * 4
 
 
+def test_the_fewest_rounds_that_tell_anything_may_take_longer_where_it_is_patient(fake, compared) -> None:
+    def of(time_limit, slower, **options):
+        machine = fake.FakeMachine(np.array([1.0] * 25 + [slower] * 10_000), unit_seconds=0.1)
+        works = {"one": machine.work(0.2), "other": machine.work(0.1)}
+        return compared(machine, works, seed=0, time_limit=time_limit, **options)
+
+    assert of(2, 2.5).ratio("one", "other").verdict is Verdict.TOO_FEW
+    patient = of(2, 2.5, patient=True)
+    assert patient.ratio("one", "other").verdict is Verdict.FASTER
+    assert patient.rounds == FEWEST_ROUNDS  # beside those of warm-up
+    assert patient.stopped is Stop.TIME_LIMIT
+    least = of(2, 30, patient=True)  # 8 rounds would take more than three times the limit
+    assert least.rounds < FEWEST_ROUNDS
+    assert 2 < sum(sum(least[name].samples) for name in ("one", "other")) < 3 * 2 + 30 * (0.2 + 0.1)
+    assert of(20, 2.5, patient=True).rounds == of(20, 2.5).rounds > FEWEST_ROUNDS
+
+
 def test_one_that_is_far_too_slow_leaves_the_others_their_time(fake, compared) -> None:
     machine = fake.FakeMachine(np.random.default_rng(0).lognormal(0, 0.05, size=997), unit_seconds=0.02)
     works = {"slow": machine.work(2.8), "a": machine.work(0.02), "b": machine.work(0.03)}

@@ -46,6 +46,8 @@ def parse_flags(
 ) -> argparse.Namespace:
     """The values of all flags: quick, svg, json, batch, seed, time_limit, model and inputs, and the recipe's own.
 
+    Beside them `patient`: whether comparisons may take longer than the time limit, as nobody gave one.
+
     Args:
         name: the recipe's.
         batch: default of --batch.
@@ -77,6 +79,7 @@ def parse_flags(
         add(f"--{flag.replace('_', '-')}", type=_parser_like(default), metavar=type(default).__name__.upper(),
             choices=choices, default=default, help=f"{words} (default: %(default)s)")  # fmt: skip
     flags = parser.parse_args(arguments)
+    flags.patient = flags.time_limit is None and not flags.quick
     if flags.time_limit is None:
         flags.time_limit = QUICK_TIME_LIMIT if flags.quick else TIME_LIMIT
     try:

@@ -29,6 +29,7 @@ from tfperf.measure import (
     check_agreement,
     compare,
 )
+from tfperf.measure.comparing import PATIENCE
 from tfperf.measure.results import Fact, Result, write_result
 from tfperf.report import plots, tables
 from tfperf.system import restore_interrupts
@@ -212,8 +213,9 @@ class Recipe:
             for name in names:
                 largest = tolerance[name] if isinstance(tolerance, Mapping) else tolerance
                 self.agrees(name, candidates[name](*args), reference, largest)
-        settings = {"time_limit": self.flags.time_limit, "seed": self.flags.seed} | options
-        with self.progress(what, settings["time_limit"]) as show:
+        settings = {name: getattr(self.flags, name) for name in ("time_limit", "patient", "seed")} | options
+        most = settings["time_limit"] * (PATIENCE if settings["patient"] else 1)
+        with self.progress(what, most) as show:
             comparison = compare(candidates, args, on_progress=show, **settings)
         self.add(comparison)
         return comparison

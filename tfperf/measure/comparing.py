@@ -47,8 +47,8 @@ MOST_ROUNDS = 2000
 """Most rounds: the estimate looks at every pair of rounds."""
 
 PATIENCE = 3
-"""Times the time limit in which the fewest rounds may be taken that tell which is the fastest: on a machine that others
-use, too, work may suddenly take several times as long."""
+"""Times the time limit in which the fewest rounds may be taken that tell anything: on a machine that others use, too,
+work may suddenly take several times as long."""
 
 FINEST_SHARE = 1 / 50
 """A ratio need not be known better than to this share of its own distance from 1."""
@@ -67,6 +67,7 @@ def compare(
     min_rounds: int = MIN_ROUNDS,
     turn_seconds: float = TURN_SECONDS,
     rest_after: int | None = None,
+    patient: bool = False,
     clock: Clock = wall_clock,
     synchronize: Synchronizer | None = None,
     seed: int | None = None,
@@ -89,7 +90,8 @@ def compare(
         turn_seconds: of measuring, before the next candidate's turn; raise it where changing over costs more.
         rest_after: rounds after which a candidate has no more turns once its ratio to the fastest is known, so that
             those which may be the fastest have the rest of the time, and other ratios stay as they are; None: all have
-            a turn in every round. The fewest rounds that tell anything may then take longer than the time limit.
+            a turn in every round. It is `patient`, too.
+        patient: the fewest rounds that tell anything, 8, may take up to three times the time limit.
         clock: returns seconds.
         synchronize: waits for the devices before each reading; None: found from what is loaded.
         seed: of the random order; None: another one each time.
@@ -110,7 +112,8 @@ def compare(
     ]
     began += sum(one.sampler.first_call_seconds for one in compared)
     plan_turns(compared, turn_seconds)
-    rounds = Rounds(compared, Limits(margin, time_limit, min_rounds, rest_after), random.Random(seed))
+    limits = Limits(margin, time_limit, min_rounds, rest_after, patient or rest_after is not None)
+    rounds = Rounds(compared, limits, random.Random(seed))
     while rounds.stopped is None:
         rounds.take(lambda: clock() - began, on_progress)
     conditions = watch.conditions()
@@ -233,7 +236,8 @@ class Limits(NamedTuple):
     margin: float
     time_limit: float
     min_rounds: int
-    rest_after: int | None = None
+    rest_after: int | None
+    patient: bool
 
     @property
     def first_look(self) -> int:
@@ -292,9 +296,10 @@ class Rounds:
             self.dropped = warm_up_rounds(self._all, self._slow)
 
     def _time_is_up(self, seconds: float) -> bool:
-        """Where it is asked which is the fastest, the fewest rounds that tell anything may take longer."""
-        few = self._limits.rest_after is not None and self._taken < FEWEST_ROUNDS
-        return seconds >= self._limits.time_limit * (PATIENCE if few else 1)
+        """The fewest rounds that tell anything may take longer; those of warm-up tell nothing."""
+        if self._limits.patient and self._limits.time_limit <= seconds < PATIENCE * self._limits.time_limit:
+            return self._taken - warm_up_rounds(self._all, self._slow) >= FEWEST_ROUNDS
+        return seconds >= self._limits.time_limit
 
     def _look(self, seconds: float, on_progress: Callable[[Progress], None] | None) -> None:
         """See what the ratios are, whether they are known, and who need not have another turn."""
