@@ -244,7 +244,9 @@ def test_an_error_of_the_block_stays_itself(empty_servers):
     assert not children()
 
 
-def test_a_block_that_takes_too_long_is_ended(empty_servers):
+def it_is_ended_in_time():
+    """A block that takes too long."""
+
     def wait():
         with LocalCluster(1, 1, deadline=0.3):
             time.sleep(600)
@@ -252,6 +254,10 @@ def test_a_block_that_takes_too_long_is_ended(empty_servers):
     with pytest.raises(TfperfError, match=r"the work on them has not ended within 0\.3 s$"):
         wait()
     assert not children()
+
+
+def test_a_block_that_takes_too_long_is_ended(empty_servers):
+    it_is_ended_in_time()
 
 
 def test_a_block_that_begins_to_wait_just_after_the_signal_is_ended(empty_servers, monkeypatch):
@@ -265,13 +271,7 @@ def test_a_block_that_begins_to_wait_just_after_the_signal_is_ended(empty_server
 
     monkeypatch.setattr(signal, "pthread_kill", miss_the_first)
 
-    def wait():
-        with LocalCluster(1, 1, deadline=0.3):
-            time.sleep(600)
-
-    with pytest.raises(TfperfError, match=r"the work on them has not ended within 0\.3 s$"):
-        wait()
-    assert not children()
+    it_is_ended_in_time()
     assert len(sent) == 2
 
 

@@ -91,7 +91,7 @@ def compare(
         rest_after: rounds after which a candidate has no more turns once its ratio to the fastest is known, so that
             those which may be the fastest have the rest of the time, and other ratios stay as they are; None: all have
             a turn in every round. It is `patient`, too.
-        patient: the fewest rounds that tell anything, 8, may take up to three times the time limit.
+        patient: the fewest rounds that give a verdict may take up to three times the time limit.
         clock: returns seconds.
         synchronize: waits for the devices before each reading; None: found from what is loaded.
         seed: of the random order; None: another one each time.
