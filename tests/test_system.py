@@ -23,14 +23,14 @@ except KeyboardInterrupt:
 """
 
 COMMAND = """
-import time
 from tfperf.cli.app import app, main
+
+HANG = "import time\\nfor _ in range(600): time.sleep(0.1)"  # what interrupts a text has Python end by SIGINT
 
 @app.command()
 def hang():
     print("up", flush=True)
-    for _ in range(600):
-        time.sleep(0.1)  # a signal just before a wait does not end it
+    exec(HANG)
 
 main(["hang"])
 """
@@ -70,7 +70,7 @@ Recipe(__file__, batch=1).run(main)
 )
 def test_what_was_started_in_the_background_can_be_interrupted(tmp_path, code, ended, words):
     (tmp_path / "program.py").write_text(code)
-    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "program.py"]
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", sys.executable, "-m", "program"]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:

@@ -5,7 +5,7 @@ import signal
 import threading
 from pathlib import Path
 
-__all__ = ["restore_interrupts", "thread_words", "usable_cores"]
+__all__ = ["forget_interruption", "restore_interrupts", "thread_words", "usable_cores"]
 
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
@@ -33,3 +33,12 @@ def restore_interrupts() -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def forget_interruption() -> None:
+    """Have this process end with the exit code it chooses, after a KeyboardInterrupt that was caught.
+
+    What runs as `python -m` ends by SIGINT instead where one has passed through `exec` of a text, as which every
+    dataclass is made, until the next `exec` of a text.
+    """
+    exec("")  # noqa: S102

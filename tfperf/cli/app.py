@@ -24,7 +24,7 @@ from tfperf.cli.scale_command import scale
 from tfperf.cli.tune_command import tune
 from tfperf.cli.verify_command import verify
 from tfperf.errors import BAD_INPUT, INTERRUPTED, TfperfError, error_message, escape_unprintable
-from tfperf.system import restore_interrupts
+from tfperf.system import forget_interruption, restore_interrupts
 
 __all__ = ["app", "main"]
 
@@ -81,6 +81,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         code = INTERRUPTED
     if code == INTERRUPTED:  # typer returns it, too
         print("tfperf: interrupted", file=sys.stderr)
+    forget_interruption()
     sys.exit(code or 0)
 
 
