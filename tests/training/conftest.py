@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+from tests.fixtures.amx import amx  # noqa: F401
 from tfperf.processes import WorkerProcesses
 
 

@@ -6,16 +6,14 @@ import pytest
 import tensorflow as tf
 from hypothesis import assume, example
 
-from tests.fixtures.amx import assert_rounded, by_amx, for_convolutions
+from tests.fixtures.amx import assert_rounded, for_convolutions
 from tests.fixtures.layers import whole_numbers
 from tfperf.training import convolution, convolve
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 
-pytestmark = by_amx
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _compiled():
+@pytest.fixture(autouse=True)
+def _compiled(amx):
     assert can_convolve(*whole_numbers((1, 3, 3, 1), (3, 3, 1, 1)), (1, 1), "same")
 
 

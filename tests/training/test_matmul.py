@@ -7,16 +7,15 @@ import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.fixtures.amx import HAS_AMX, by_amx
 from tests.fixtures.layers import check_near, random_inputs
 from tfperf.training import dense, fit, fuse, use_mixed_precision
 from tfperf.training.matmul import add_bias, can_multiply, multiply
 from tfperf.training.within_xla import with_native_layers
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compiled():
-    assert can_multiply() == HAS_AMX
+@pytest.fixture(autouse=True)
+def _compiled(amx):
+    assert can_multiply()
 
 
 SIZES = st.integers(1, 20) | st.sampled_from([16, 31, 32, 33, 64, 96, 130, 300])
@@ -34,7 +33,6 @@ def assert_product(found, first, second):
     assert (np.abs(np.asarray(found, "float64") - exact) <= 2**-8 * np.abs(exact) + 1e-5 * size).all()
 
 
-@by_amx
 @settings(max_examples=40, deadline=None)
 @given(rows=SIZES, inner=SIZES, columns=SIZES)
 @example(rows=300, inner=300, columns=300)  # two threads write tiles
@@ -58,7 +56,6 @@ def test_a_product_and_its_gradients_of_any_sizes_are_those_of_float32(rows, inn
     assert_product(of_second, a.T, up)
 
 
-@by_amx
 def test_what_is_no_number_stays_in_its_row_and_zeros_stay_zeros():
     first = np.zeros((40, 70), "float32")
     first[3, 69], first[17, 0] = np.nan, np.inf
@@ -71,7 +68,6 @@ def test_what_is_no_number_stays_in_its_row_and_zeros_stay_zeros():
     assert (np.delete(found, [3, 17], axis=0) == 0).all()
 
 
-@by_amx
 def test_gradients_of_gradients_are_those_of_a_product():
     first, second = random_matrix(20, 30), random_matrix(30, 10)
 
@@ -121,7 +117,6 @@ def test_a_loop_by_xla_trains_dense_layers_in_bfloat16_as_one_without(shape):
         np.testing.assert_allclose(found, expected, atol=0.02)
 
 
-@by_amx
 def test_dense_layers_in_bfloat16_multiply_by_amx_within_a_loop_by_xla_and_no_others():
     """What is quantized, has LoRA or is in float32 does not."""
     half, low_rank, whole, quantized = (
@@ -145,7 +140,6 @@ def test_dense_layers_in_bfloat16_multiply_by_amx_within_a_loop_by_xla_and_no_ot
     assert "XlaCallModule" not in {one.type for one in operations}
 
 
-@by_amx
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
 def test_a_loop_by_xla_multiplies_by_amx_in_bfloat16_alone(monkeypatch, policy):
     products = []
@@ -158,7 +152,6 @@ def test_a_loop_by_xla_multiplies_by_amx_in_bfloat16_alone(monkeypatch, policy):
     assert bool(products) == (policy != "float32")
 
 
-@by_amx
 def test_the_gradient_of_a_bias_of_many_rows_is_summed_in_float32():
     rows, bias = random_matrix(1_500, 33), random_matrix(33)
     upstream = tf.cast(np.random.default_rng(0).uniform(size=[1_500, 33]), tf.bfloat16)
@@ -194,7 +187,6 @@ def outputs_and_gradients(model, inputs):
     return [outputs, *tape.gradient(loss, [one.value for one in model.trainable_variables])]
 
 
-@by_amx
 @pytest.mark.parametrize(
     ("options", "merged", "products"),
     [({}, False, 7), ({}, True, 7), ({"use_causal_mask": True}, False, 7)],

@@ -7,7 +7,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fixtures.amx import by_amx
 from tests.fixtures.layers import (
     EXAMPLES,
     FEW,
@@ -246,7 +245,7 @@ def test_a_net_of_sequences_is_native_and_keras_s(options, policy):
     check_equal(layer, native_form(layer), random_inputs([4, 18, 6], policy), policy, training=True)
 
 
-@by_amx
+@pytest.mark.usefixtures("amx")
 def test_convolutions_and_pooling_of_a_net_are_all_native_in_bfloat16():
     """The first convolution alone, with pooling, and its gradient; the second with two gradients; pooling with one."""
     layers = [keras.layers.Conv2D(6, 3), keras.layers.AveragePooling2D(2), keras.layers.Conv2D(8, 3, padding="same")]
