@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from tfperf import Flag, Recipe, TfperfError
+from tfperf import Flag, Recipe, TfperfError, compare
+from tfperf.cookbook.flags import TIME_LIMIT
+from tfperf.measure.comparing import PATIENCE
 from tfperf.measure.results import read_result
 
 HEADER = '''"""Why?
@@ -173,6 +175,20 @@ def test_compare_tells_how_long_it_takes_at_most(recipe, capsys):
     shown = capsys.readouterr().out
     assert "as told: at most 0.2 s" in shown
     assert "longer: at most 0.3 s" in shown
+
+
+@pytest.mark.parametrize(("arguments", "patient"), [([], True), (["--quick"], False), (["--time-limit", "0.2"], False)])
+def test_compare_takes_longer_for_a_verdict_where_nobody_gave_a_limit(recipe, monkeypatch, capsys, arguments, patient):
+    asked = []
+
+    def briefly(candidates, args, **options):
+        asked.append(options["patient"])
+        return compare(candidates, args, time_limit=0.1)
+
+    monkeypatch.setattr("tfperf.cookbook.recipe.compare", briefly)
+    recipe(*arguments).run(lambda recipe: recipe.compare({"one": lambda: 1.0, "other": lambda: 1.0}, what="both"))
+    assert asked == [patient]
+    assert f"both: at most {TIME_LIMIT * PATIENCE:.0f} s" in capsys.readouterr().out or not patient
 
 
 def test_a_batch_larger_than_the_data_is_refused(recipe, capsys):

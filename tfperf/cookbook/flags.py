@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from tfperf.cookbook.catalog import FIELDS, Header
 from tfperf.files import why_not_writable
+from tfperf.measure.comparing import PATIENCE
 
 __all__ = ["Flag", "check_shared_flags", "describe", "parse_flags", "result_file"]
 
@@ -140,7 +141,8 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         help="seed of weights, inputs and orders (default: %(default)s)",
     )
     add("--time-limit", type=_positive, metavar="SECONDS",
-        help=f"time for each comparison (default: {TIME_LIMIT:g}, with --quick {QUICK_TIME_LIMIT:g})")  # fmt: skip
+        help=f"most time for each comparison (default: {TIME_LIMIT:g}, and up to {PATIENCE:g} times that where rounds "
+        f"would be too few for a verdict; with --quick {QUICK_TIME_LIMIT:g})")  # fmt: skip
 
 
 def _parser_like(default: int | float | str) -> Callable[[str], Any]:
