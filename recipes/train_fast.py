@@ -119,7 +119,7 @@ def main(recipe: Recipe) -> None:
         recipe.fact(f"share of the gain: {name}", gain / sum(saved.values()))
         recipe.finds(f"{name} saves {gain * 1e3:.1f} ms of a step, {gain / sum(saved.values()):.0%} of the gain.")
     recipe.finds(f"In all: {batch / seconds:.1f} images/s, {first / seconds:.2f} times as fast as Keras as it comes.")
-    recipe.corrects(f"these are not the only ways; {len(saved.keys() - {HALF})} of five others gain here.")
+    recipe.corrects(f"these are not the only ways; {len(saved.keys() - {HALF})} of {len(CHANGES) - 1} others pay here.")
     recipe.plot(draw, speeds, saved)
 
 
