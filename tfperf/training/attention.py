@@ -8,11 +8,12 @@ import tensorflow as tf
 from keras.src.backend import get_keras_mask, set_keras_mask  # which its own layer asks for; they have no public name
 
 from tfperf.training.attending import Dropping, Heads, attend, attend_by_formulas, can_attend
+from tfperf.training.dense_products import can_multiply_rows, multiply_rows
 from tfperf.training.dropout import can_drop, dropped_of, next_draws
 from tfperf.training.matmul import add_bias, multiply
 from tfperf.training.saved_form import in_training, saved_as
 
-__all__ = ["AttentionByAmx", "MergedAttention"]
+__all__ = ["AttentionByAmx", "AttentionInFloat32", "MergedAttention"]
 
 
 @saved_as(keras.layers.MultiHeadAttention)
@@ -117,3 +118,13 @@ class AttentionByAmx(MergedAttention):
             return super()._project(rows, kernel, bias)
         found = multiply(rows, kernel)
         return found if bias is None else add_bias(found, tf.convert_to_tensor(bias))
+
+
+@saved_as(keras.layers.MultiHeadAttention)
+class AttentionInFloat32(MergedAttention):
+    """The same within what XLA compiles, in float32, with the products of `multiply_rows` but for those of a head."""
+
+    def _project(self, rows: Any, kernel: Any, bias: Any) -> Any:
+        if bias is None or not can_multiply_rows(rows, kernel):
+            return super()._project(rows, kernel, bias)
+        return multiply_rows(rows, tf.convert_to_tensor(kernel), tf.convert_to_tensor(bias))

@@ -1,4 +1,4 @@
-"""Dense layers: on inputs of three axes or more as one product of matrices, and by AMX within XLA."""
+"""Dense layers: on inputs of three axes or more as one product of matrices, and within XLA by AMX or by C++."""
 
 from typing import Any
 
@@ -6,10 +6,11 @@ import keras
 import tensorflow as tf
 
 from tfperf.training.activation import activate
+from tfperf.training.dense_products import can_multiply_rows, multiply_rows
 from tfperf.training.matmul import add_bias, multiply
 from tfperf.training.saved_form import saved_as
 
-__all__ = ["BY_AMX", "FlattenedDense", "multiplies_plainly"]
+__all__ = ["BY_AMX", "IN_FLOAT32", "FlattenedDense", "multiplies_plainly"]
 
 OF_NUMBERS = (
     keras.activations.relu,
@@ -88,6 +89,42 @@ class _FlattenedDenseByAmx(_DenseByAmx):
 
 BY_AMX: dict[type, type] = {keras.layers.Dense: _DenseByAmx, FlattenedDense: _FlattenedDenseByAmx}
 """Keras's class and its faster form -> the form within what XLA compiles, where `can_multiply`."""
+
+
+class _InFloat32(keras.layers.Layer):  # type: ignore[misc]
+    """A dense layer of many rows within what XLA compiles; few rows are left to the class behind it."""
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        """Multiply by the kernel: (batch, ..., features) -> (batch, ..., units)."""
+        if self.bias is None or not tf.is_tensor(inputs) or not inputs.shape.is_fully_defined():
+            return super().call(inputs, training=training)
+        rows, kernel = tf.reshape(inputs, [-1, inputs.shape[-1]]), tf.convert_to_tensor(self.kernel)
+        if not can_multiply_rows(rows, kernel):
+            return super().call(inputs, training=training)
+        relu = self.activation is keras.activations.relu
+        found = multiply_rows(rows, kernel, tf.convert_to_tensor(self.bias), relu=relu)
+        outputs = tf.reshape(found, [*inputs.shape[:-1], self.units])
+        if relu or self.activation is None:
+            return outputs
+        return activate(self, self.activation, outputs) if self._is_fused else self.activation(outputs)
+
+
+@saved_as(keras.layers.Dense)
+class _DenseInFloat32(_InFloat32, keras.layers.Dense):  # type: ignore[misc]
+    """Keras's `Dense`, with the products of `multiply_rows`."""
+
+    _is_fused = False
+
+
+@saved_as(keras.layers.Dense)
+class _FlattenedDenseInFloat32(_InFloat32, FlattenedDense):
+    """The same, with the activations of `FlattenedDense`."""
+
+    _is_fused = True
+
+
+IN_FLOAT32: dict[type, type] = {keras.layers.Dense: _DenseInFloat32, FlattenedDense: _FlattenedDenseInFloat32}
+"""Keras's class and its faster form -> the form within what XLA compiles, in float32."""
 
 
 def multiplies_plainly(layer: Any) -> bool:

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
-from tfperf.training.attention import AttentionByAmx, MergedAttention
+from tfperf.training.attention import AttentionByAmx, AttentionInFloat32, MergedAttention
 from tfperf.training.convolution import SwappedConv1D, SwappedConv2D
-from tfperf.training.dense import BY_AMX, multiplies_plainly
+from tfperf.training.dense import BY_AMX, IN_FLOAT32, multiplies_plainly
 from tfperf.training.direct_convolution import can_convolve_directly, convolve_directly
 from tfperf.training.few_channels import convolve_few_within_xla, is_for_few, pool_few
 from tfperf.training.images import are_plain_images, images_of, of_layer
@@ -26,10 +26,10 @@ __all__ = ["native_form", "with_native_layers"]
 def with_native_layers(model: keras.Model) -> Iterator[None]:
     """Have layers of a model computed in C++ while XLA's program is traced, whether `fuse` changed them or not.
 
-    Dense layers, attention and convolutions in bfloat16 multiply by AMX where the processor has it, as XLA converts to
-    float32. Other convolutions are C++ too; those of few channels and pooling, whose gradient XLA computes number by
-    number, are one pass where they follow each other. What C++ cannot do is left to Keras. Afterwards each layer is as
-    it was.
+    In bfloat16 Dense layers, attention and convolutions multiply by AMX where the processor has it, as XLA converts to
+    float32; in float32 Dense layers and attention of many rows are C++ where there is AVX2 alone. Other convolutions
+    are C++ too; those of few channels and pooling, whose gradient XLA computes number by number, are one pass where
+    they follow each other. What C++ cannot do is left to Keras. Afterwards each layer is as it was.
     """
     forms = {layer: form for layer in model._flatten_layers() if (form := native_form(layer))}
     with contextlib.ExitStack() as afterwards:
@@ -141,10 +141,13 @@ def _in_images(sizes: Any) -> tuple[int, int]:
     return height, width
 
 
-OF_PRODUCTS: dict[type, type] = BY_AMX | dict.fromkeys(
-    (keras.layers.MultiHeadAttention, MergedAttention), AttentionByAmx
-)
-"""Classes whose products of matrices AMX computes, in bfloat16."""
+ATTENTIONS = (keras.layers.MultiHeadAttention, MergedAttention)
+
+OF_PRODUCTS: dict[str, dict[type, type]] = {
+    "bfloat16": BY_AMX | dict.fromkeys(ATTENTIONS, AttentionByAmx),
+    "float32": IN_FLOAT32 | dict.fromkeys(ATTENTIONS, AttentionInFloat32),
+}
+"""Compute type -> classes whose products of matrices are computed otherwise: by AMX, and by C++."""
 
 OTHERS: dict[type, type] = {
     keras.layers.AveragePooling1D: _AveragePooling1D,
@@ -162,7 +165,8 @@ OTHERS: dict[type, type] = {
 
 def native_form(layer: keras.Layer) -> type | None:
     """The class that computes a layer of Keras's or `fuse`'s in C++ within what XLA compiles; None: there is none."""
-    kind = type(layer)
-    if kind in OF_PRODUCTS and multiplies_plainly(layer) and layer.compute_dtype == "bfloat16" and can_multiply():
-        return OF_PRODUCTS[kind]
+    kind, compute = type(layer), layer.compute_dtype
+    forms = OF_PRODUCTS.get(compute, {}) if compute == "float32" or can_multiply() else {}
+    if kind in forms and multiplies_plainly(layer):
+        return forms[kind]
     return OTHERS.get(kind)

@@ -1,0 +1,233 @@
+// Dense layers in float32: the product with the bias and the ReLU behind it, and the gradient of the kernel.
+//
+// Sums of some rows by some columns stay in registers. Of the second matrix kColumns columns lie in a panel, one row of it
+// after the other; of the first one rows are read where they are, or lie side by side for the gradient.
+#include <algorithm>
+#include <cstring>
+
+#include "buffer.h"
+#include "products.h"
+#include "xla_function.h"
+
+namespace tfperf {
+namespace {
+
+namespace ffi = xla::ffi;
+
+constexpr int kVectors = 2;                       // of a panel
+constexpr int64_t kColumns = kVectors * kLanes;   // of a panel
+constexpr int64_t kSummed = 256;                  // numbers that are added up before the next panel has its turn
+constexpr int64_t kTogether = 24 * kRowsAtOnce;   // rows that stay in the nearer cache for all panels
+constexpr int64_t kWorthAThread = 1 << 18;        // multiplications
+constexpr int64_t kWorthAThreadToPack = 1 << 15;  // numbers
+constexpr int64_t kMostSums = 1 << 20;            // of a kernel's gradient, for which threads share the rows
+
+inline int64_t divided_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
+
+// A matrix in panels: number (i, j) is the one at j % kColumns of row i in panel j / kColumns. Beyond its columns are zeros.
+struct Panels {
+  float* numbers;
+  int64_t rows, columns;
+
+  int64_t count() const { return divided_up(columns, kColumns); }
+  int64_t width(int64_t panel) const { return std::min(kColumns, columns - panel * kColumns); }
+  float* at(int64_t panel, int64_t row = 0) const { return numbers + (panel * rows + row) * kColumns; }
+
+  static int64_t size(int64_t rows, int64_t columns) { return divided_up(columns, kColumns) * kColumns * rows; }
+};
+
+// Puts some rows into panels, from numbers on whose rows are `width` apart.
+void pack(const float* numbers, int64_t width, int64_t begin, int64_t end, const Panels& to) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* from = numbers + row * width;
+    for (int64_t panel = 0; panel < to.count(); ++panel, from += kColumns) {
+      float* const place = to.at(panel, row);
+      const int64_t there = to.width(panel);
+      if (there == kColumns) {
+        for (int64_t j = 0; j < kColumns; j += kLanes) store<kLanes>(load<kLanes>(from + j), place + j);
+      } else {
+        for (int64_t j = 0; j < kColumns; ++j) place[j] = j < there ? from[j] : 0.0f;
+      }
+    }
+  }
+}
+
+// Adds products of rows with a panel to sums, which begin as 0 or as they are in c; of each vector of them `last` is kept.
+template <int kRows, typename Last>
+inline void multiply_rows(const Left& a, const float* panel, int64_t inner, float* c, int64_t c_width, int64_t columns,
+                          bool adds, const Last& last) {
+  Vector<kLanes> sums[kRows][kVectors] = {};
+  const float* from = a.numbers;
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < inner; ++k, from += a.column, panel += kColumns) {
+    Vector<kLanes> numbers[kVectors];
+    for (int v = 0; v < kVectors; ++v) numbers[v] = load<kLanes>(panel + v * kLanes);
+    for (int i = 0; i < kRows; ++i)
+      for (int v = 0; v < kVectors; ++v) sums[i][v] += from[i * a.row] * numbers[v];
+  }
+  for (int i = 0; i < kRows; ++i, c += c_width) {
+    alignas(64) float some[kColumns] = {};
+    float* const row = columns == kColumns ? c : some;
+    if (row == some && adds) std::memcpy(some, c, columns * sizeof(float));
+    for (int v = 0; v < kVectors; ++v) {
+      float* const to = row + v * kLanes;
+      store<kLanes>(last(adds ? sums[i][v] + load<kLanes>(to) : sums[i][v], v), to);
+    }
+    if (row == some) std::memcpy(c, some, columns * sizeof(float));
+  }
+}
+
+// The same for as many blocks of kRows rows as there are, then for what is left in smaller ones.
+template <int kRows, typename Last>
+inline void multiply_all(Left a, int64_t rows, const float* panel, int64_t inner, float* c, int64_t c_width,
+                         int64_t columns, bool adds, const Last& last) {
+  for (; rows >= kRows; rows -= kRows, a = a.from(kRows), c += kRows * c_width)
+    multiply_rows<kRows>(a, panel, inner, c, c_width, columns, adds, last);
+  if constexpr (kRows > 1) multiply_all<kRows - 1>(a, rows, panel, inner, c, c_width, columns, adds, last);
+}
+
+const auto kAsItIs = [](Vector<kLanes> sum, int) { return sum; };
+
+// y (rows, columns) = x kernel + bias, without what is below 0 where there is a ReLU. The bias has numbers for all panels.
+void compute_rows(const float* x, int64_t rows, const Panels& kernel, const float* bias, bool relu, float* y) {
+  const int64_t inner = kernel.rows, columns = kernel.columns;
+  for (int64_t i = 0; i < rows; i += kTogether)
+    for (int64_t k = 0; k < inner; k += kSummed) {
+      const int64_t together = std::min(kTogether, rows - i), summed = std::min(kSummed, inner - k);
+      const Left from{x + i * inner + k, inner, 1};
+      for (int64_t panel = 0; panel < kernel.count(); ++panel) {
+        const auto finished = [=](Vector<kLanes> sum, int v) {
+          sum += load<kLanes>(bias + panel * kColumns + v * kLanes);
+          const Vector<kLanes> zeros = {};
+          return relu ? (sum < zeros ? zeros : sum) : sum;  // what is no number stays
+        };
+        const auto add = [&](const auto& last) {
+          multiply_all<kRowsAtOnce>(from, together, kernel.at(panel, k), summed, y + i * columns + panel * kColumns, columns,
+                                    kernel.width(panel), k > 0, last);
+        };
+        k + summed < inner ? add(kAsItIs) : add(finished);
+      }
+    }
+}
+
+void compute(ffi::ThreadPool& pool, const float* x, int64_t rows, const float* numbers, int64_t inner, int64_t columns,
+             const float* bias, bool relu, float* y) {
+  static thread_local Buffer of_kernel, of_bias;
+  const Panels kernel{of_kernel.of<float>(Panels::size(inner, columns)), inner, columns};
+  const int64_t worth = parts_worth(pool, inner * columns, kWorthAThreadToPack);
+  const int64_t to_pack = std::max<int64_t>(1, std::min(worth, inner));
+  in_parallel(pool, to_pack, [&](int64_t part) {
+    pack(numbers, columns, inner * part / to_pack, inner * (part + 1) / to_pack, kernel);
+  });
+  const int64_t padded = Panels::size(1, columns);
+  float* const all = of_bias.of<float>(padded);
+  std::fill(std::copy(bias, bias + columns, all), all + padded, 0.0f);
+  const int64_t blocks = divided_up(rows, kRowsAtOnce);
+  const int64_t parts = std::max<int64_t>(1, std::min(parts_worth(pool, rows * inner * columns, kWorthAThread), blocks));
+  in_parallel(pool, parts, [&, all](int64_t part) {
+    const int64_t begin = blocks * part / parts * kRowsAtOnce;
+    const int64_t end = std::min(blocks * (part + 1) / parts * kRowsAtOnce, rows);
+    compute_rows(x + begin * inner, end - begin, kernel, all, relu, y + begin * columns);
+  });
+  of_kernel.forget_if_large();
+}
+
+// A part of a kernel's gradient: what some rows of x and dy add to (inner, columns) of it. Rows are so much apart.
+struct Share {
+  const float *x, *dy;
+  int64_t rows, inner, columns, x_width, width;
+  float* gradient;
+};
+
+void find_share(const Share& of) {
+  static thread_local Buffer of_x, of_dy;
+  for (int64_t k = 0; k < of.rows; k += kSummed) {
+    const int64_t summed = std::min(kSummed, of.rows - k);
+    float* const numbers = of_dy.of<float>(Panels::size(summed, of.columns));
+    const Panels dy{numbers, summed, of.columns};
+    pack(of.dy + k * of.width, of.width, 0, summed, dy);
+    for (int64_t i = 0; i < of.inner; i += kTogether) {
+      const int64_t together = std::min(kTogether, of.inner - i);
+      float* const x = of_x.of<float>(divided_up(together, kRowsAtOnce) * kRowsAtOnce * summed);
+      for (int64_t row = 0; row < summed; ++row) {
+        const float* const from = of.x + (k + row) * of.x_width + i;
+        for (int64_t j = 0; j < together; j += kRowsAtOnce)
+          std::memcpy(x + j * summed + row * kRowsAtOnce, from + j,
+                      std::min<int64_t>(kRowsAtOnce, together - j) * sizeof(float));
+      }
+      for (int64_t panel = 0; panel < dy.count(); ++panel)
+        for (int64_t j = 0; j < together; j += kRowsAtOnce)
+          multiply_all<kRowsAtOnce>({x + j * summed, 1, kRowsAtOnce}, std::min<int64_t>(kRowsAtOnce, together - j),
+                                    dy.at(panel), summed, of.gradient + (i + j) * of.width + panel * kColumns, of.width,
+                                    dy.width(panel), k > 0, kAsItIs);
+    }
+  }
+  of_x.forget_if_large();
+  of_dy.forget_if_large();
+}
+
+// dkernel (inner, columns) = x^T dy. Threads share the rows, each with sums of its own; where there are too many of these,
+// the longer side of the kernel.
+void find_kernel(ffi::ThreadPool& pool, const float* x, const float* dy, int64_t rows, int64_t inner, int64_t columns,
+                 float* dkernel) {
+  static thread_local Buffer of_sums;
+  const int64_t size = inner * columns;
+  const int64_t threads = std::min<int64_t>(pool.num_threads(), rows * size / kWorthAThread);
+  const bool by_rows = threads * size <= kMostSums, by_columns = !by_rows && columns > inner;
+  const int64_t step = by_rows ? 1 : by_columns ? kColumns : kRowsAtOnce, all = by_rows ? rows : by_columns ? columns : inner;
+  const int64_t steps = divided_up(all, step), parts = std::max<int64_t>(1, std::min(threads, steps));
+  float* const sums = of_sums.of<float>(by_rows ? std::max<int64_t>(1, (parts - 1) * size) : 1);
+  in_parallel(pool, parts, [&, sums](int64_t part) {
+    const int64_t begin = steps * part / parts * step, count = std::min(steps * (part + 1) / parts * step, all) - begin;
+    Share share{x, dy, rows, inner, columns, inner, columns, dkernel};
+    if (by_rows) {
+      share.x += begin * inner, share.dy += begin * columns, share.rows = count;
+      if (part > 0) share.gradient = sums + (part - 1) * size;
+    } else if (by_columns) {
+      share.dy += begin, share.gradient += begin, share.columns = count;
+    } else {
+      share.x += begin, share.gradient += begin * columns, share.inner = count;
+    }
+    find_share(share);
+  });
+  if (!by_rows || parts == 1) return;
+  in_parallel(pool, parts, [&, sums](int64_t part) {
+    for (int64_t other = 0; other < parts - 1; ++other)
+#pragma omp simd
+      for (int64_t at = size * part / parts; at < size * (part + 1) / parts; ++at) dkernel[at] += sums[other * size + at];
+  });
+}
+
+ffi::Error computed(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer kernel, ffi::AnyBuffer bias,
+                    ffi::Result<ffi::AnyBuffer> y, int32_t relu) {
+  const auto sizes = kernel.dimensions();
+  return told([&] {
+    compute(pool, numbers_of<float>(x), x.dimensions()[0], numbers_of<float>(kernel), sizes[0], sizes[1],
+            numbers_of<float>(bias), relu != 0, numbers_of<float>(y));
+  });
+}
+
+ffi::Error kernel_gradient(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer dy, ffi::Result<ffi::AnyBuffer> dkernel) {
+  const auto sizes = x.dimensions();
+  return told([&] {
+    find_kernel(pool, numbers_of<float>(x), numbers_of<float>(dy), sizes[0], sizes[1], dy.dimensions()[1],
+                numbers_of<float>(dkernel));
+  });
+}
+
+XLA_FFI_DEFINE_HANDLER(kForward, computed,
+                       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attr<int32_t>("relu"));
+XLA_FFI_DEFINE_HANDLER(kKernelGradient, kernel_gradient,
+                       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>()
+                           .Ret<ffi::AnyBuffer>());
+
+}  // namespace
+
+// Has XLA find all functions of this file; whether it now does.
+extern "C" __attribute__((visibility("default"))) bool tfperf_register() {
+  return register_function("tfperf_dense_f32", kForward) &&
+         register_function("tfperf_dense_kernel_gradient_f32", kKernelGradient);
+}
+
+}  // namespace tfperf
