@@ -106,21 +106,18 @@ class _InFloat32(keras.layers.Layer):  # type: ignore[misc]
         outputs = tf.reshape(found, [*inputs.shape[:-1], self.units])
         if relu or self.activation is None:
             return outputs
-        return activate(self, self.activation, outputs) if self._is_fused else self.activation(outputs)
+        fused = isinstance(self, FlattenedDense)
+        return activate(self, self.activation, outputs) if fused else self.activation(outputs)
 
 
 @saved_as(keras.layers.Dense)
 class _DenseInFloat32(_InFloat32, keras.layers.Dense):  # type: ignore[misc]
     """Keras's `Dense`, with the products of `multiply_rows`."""
 
-    _is_fused = False
-
 
 @saved_as(keras.layers.Dense)
 class _FlattenedDenseInFloat32(_InFloat32, FlattenedDense):
     """The same, with the activations of `FlattenedDense`."""
-
-    _is_fused = True
 
 
 IN_FLOAT32: dict[type, type] = {keras.layers.Dense: _DenseInFloat32, FlattenedDense: _FlattenedDenseInFloat32}

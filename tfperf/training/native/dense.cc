@@ -14,7 +14,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr int kVectors = 2;                       // of a panel
+constexpr int kVectors = 2;                       // in a row of a panel
 constexpr int64_t kColumns = kVectors * kLanes;   // of a panel
 constexpr int64_t kSummed = 256;                  // numbers that are added up before the next panel has its turn
 constexpr int64_t kTogether = 24 * kRowsAtOnce;   // rows that stay in the nearer cache for all panels
@@ -132,7 +132,8 @@ void compute(ffi::ThreadPool& pool, const float* x, int64_t rows, const float* n
   of_kernel.forget_if_large();
 }
 
-// A part of a kernel's gradient: what some rows of x and dy add to (inner, columns) of it. Rows are so much apart.
+// A part of a kernel's gradient: what some rows of x and dy add to (inner, columns) of it. Rows of x are x_width numbers
+// apart, those of dy and of the gradient `width`.
 struct Share {
   const float *x, *dy;
   int64_t rows, inner, columns, x_width, width;
