@@ -1,6 +1,6 @@
 """The nets that are compared, in any backend of Keras; all of them flat: no layer is itself a model."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -13,11 +13,31 @@ __all__ = ["build", "build_alike", "efficientnet_b0", "mobilenet_v2", "model_of"
 
 SEED = 0
 
-TRAINED = {
-    "mobilenetv2_96": keras.applications.MobileNetV2,
-    "efficientnetb0_96": keras.applications.EfficientNetB0,
+
+def lstm(*, unroll: bool = False) -> keras.Model:
+    """An LSTM over 64 token ids, and 10 classes; it ends in logits.
+
+    Args:
+        unroll: in place of a loop, the steps one after the other, as they must be to be counted.
+    """
+    ids = keras.Input((64,), dtype="int32")
+    embedded = keras.layers.Embedding(256, 64, name="embedding")(ids)
+    return keras.Model(
+        ids, keras.layers.Dense(10, name="logits")(keras.layers.LSTM(128, unroll=unroll, name="lstm")(embedded))
+    )
+
+
+def _of_small_images(application: Callable[..., keras.Model]) -> keras.Model:
+    return application(weights=None, input_shape=(96, 96, 3), classes=10, classifier_activation=None)
+
+
+TRAINED: dict[str, Callable[[], keras.Model]] = {
+    "mobilenetv2_96": lambda: _of_small_images(keras.applications.MobileNetV2),
+    "efficientnetb0_96": lambda: _of_small_images(keras.applications.EfficientNetB0),
+    "lstm": lstm,
 }
-"""Nets of keras.applications for images of 96 pixels and 10 classes, of which training is compared."""
+"""Nets of which training alone is compared: those of keras.applications for images of 96 pixels and 10 classes, and one
+for sequences."""
 
 
 def build(name: str) -> keras.Model:
@@ -31,7 +51,7 @@ def fresh(name: str) -> keras.Model:
         return get_net(name, seed=SEED)
     keras.utils.set_random_seed(SEED)
     if name in TRAINED:
-        return TRAINED[name](weights=None, input_shape=(96, 96, 3), classes=10, classifier_activation=None)
+        return TRAINED[name]()
     return keras.applications.MobileNetV2(weights=None, classifier_activation=None)
 
 
@@ -98,5 +118,6 @@ def weights_of(net: keras.Model) -> dict[str, NDArray[Any]]:
 
 
 def _name(layer: keras.Layer, weight: Any) -> str:
-    within = [one.name for one in layer._layers if any(own is weight for own in one.weights)]
+    cells = isinstance(layer, keras.layers.RNN)  # their names are numbered by process
+    within = [one.name for one in layer._layers if any(own is weight for own in one.weights) and not cells]
     return f"{'_'.join([layer.name, *within])}/{weight.name}"

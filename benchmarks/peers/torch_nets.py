@@ -278,6 +278,19 @@ class Transformer(nn.Module):
         return self.logits(self.norm(x).mean(1))
 
 
+class Lstm(nn.Module):
+    """The twin of nets.lstm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.lstm = nn.Embedding(256, 64), nn.LSTM(64, 128, batch_first=True)
+        self.logits = nn.Linear(128, 10)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        outputs, _ = self.lstm(self.embedding(ids))
+        return self.logits(outputs[:, -1])
+
+
 def _norm(channels: int) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=1e-3)
 
@@ -291,6 +304,7 @@ BUILDERS = {
     "MobileNetV2": MobileNetV2,
     "mobilenetv2_96": lambda: MobileNetV2(96, 10),
     "efficientnetb0_96": lambda: EfficientNetB0(96, 10),
+    "lstm": Lstm,
 }
 
 
@@ -305,6 +319,11 @@ PARAMETERS = {
 }
 """Kind of a Keras weight -> what PyTorch calls it."""
 
+OF_LSTM = {"kernel": "weight_ih_l0", "recurrent_kernel": "weight_hh_l0", "bias": "bias_ih_l0"}
+"""The same of an LSTM. Its gates have the same order; PyTorch has a second bias, which begins as 0."""
+
+BEGINS_AS_ZERO = ("num_batches_tracked", "bias_hh_l0")
+
 
 def copy_weights(net: nn.Module, weights: Mapping[str, NDArray[Any]]) -> None:
     """Give a net here the weights of its original.
@@ -317,13 +336,14 @@ def copy_weights(net: nn.Module, weights: Mapping[str, NDArray[Any]]) -> None:
         RuntimeError: a weight has another shape, or one is missing.
     """
     modules = {name.replace(".", "_"): (name, module) for name, module in net.named_modules()}
-    state = {name: value for name, value in net.state_dict().items() if name.endswith("num_batches_tracked")}
+    state = {name: torch.zeros_like(one) for name, one in net.state_dict().items() if name.endswith(BEGINS_AS_ZERO)}
     for key, weight in weights.items():
         layer, kind = key.rsplit("/", 1)
         if layer == "normalization":  # of pixels, by a mean of 0 and a variance of 1 where nothing was learnt
             continue
         name, module = modules[layer]
-        state[f"{name}.{PARAMETERS[kind]}"] = torch.from_numpy(_in_order_of_torch(weight, module))
+        names = OF_LSTM if isinstance(module, nn.LSTM) else PARAMETERS
+        state[f"{name}.{names[kind]}"] = torch.from_numpy(_in_order_of_torch(weight, module))
     net.load_state_dict(state)
 
 
@@ -332,4 +352,6 @@ def _in_order_of_torch(weight: NDArray[Any], module: nn.Module) -> NDArray[Any]:
         weight = weight.transpose((2, 3, 0, 1) if module.groups > 1 else (3, 2, 0, 1))
     elif isinstance(module, nn.Linear):  # (in, out), with the heads of attention on axes of their own
         weight = weight.reshape(module.in_features, -1).T if weight.size > module.out_features else weight.reshape(-1)
+    elif isinstance(module, nn.LSTM):
+        weight = weight.T  # (in, all gates)
     return np.ascontiguousarray(weight)

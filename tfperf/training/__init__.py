@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tfperf.training.optimizers import fast_optimizer
     from tfperf.training.plan import TrainingPlan
     from tfperf.training.precision import use_mixed_precision
+    from tfperf.training.recurrent import CompiledGRU, CompiledLSTM
     from tfperf.training.separable import CompiledSeparableConv1D, CompiledSeparableConv2D
     from tfperf.training.throughput import EpochThroughput, Throughput
 
@@ -25,6 +26,8 @@ __all__ = [
     "CompiledDepthwiseConv1D",
     "CompiledDepthwiseConv2D",
     "CompiledDropout",
+    "CompiledGRU",
+    "CompiledLSTM",
     "CompiledLayerNormalization",
     "CompiledReLU",
     "CompiledSeparableConv1D",
@@ -52,6 +55,8 @@ _HOMES = {
     "CompiledDepthwiseConv1D": "depthwise",
     "CompiledDepthwiseConv2D": "depthwise",
     "CompiledDropout": "dropout",
+    "CompiledGRU": "recurrent",
+    "CompiledLSTM": "recurrent",
     "CompiledLayerNormalization": "layer_norm",
     "CompiledReLU": "activation",
     "CompiledSeparableConv1D": "separable",

@@ -28,6 +28,7 @@ from tfperf.training.dense import FlattenedDense
 from tfperf.training.depthwise import CompiledDepthwiseConv1D, CompiledDepthwiseConv2D
 from tfperf.training.dropout import CompiledDropout
 from tfperf.training.layer_norm import CompiledLayerNormalization
+from tfperf.training.recurrent import CompiledGRU, CompiledLSTM
 from tfperf.training.saved_form import form_name, in_training, plain_class, with_class
 from tfperf.training.separable import CompiledSeparableConv1D, CompiledSeparableConv2D
 
@@ -42,6 +43,8 @@ FORMS: dict[type, type] = {
     keras.layers.DepthwiseConv1D: CompiledDepthwiseConv1D,
     keras.layers.DepthwiseConv2D: CompiledDepthwiseConv2D,
     keras.layers.Dropout: CompiledDropout,
+    keras.layers.GRU: CompiledGRU,
+    keras.layers.LSTM: CompiledLSTM,
     keras.layers.LayerNormalization: CompiledLayerNormalization,
     keras.layers.MultiHeadAttention: MergedAttention,
     keras.layers.ReLU: CompiledReLU,
@@ -371,8 +374,11 @@ def _measured(call: _Call, form: type, time_limit: float) -> LayerTimes:
 
 def _training_step(layer: Any, given: Any, call: _Call) -> Callable[[], Any]:
     """A function that calls a layer and computes all gradients, from the same input each time."""
-    upstream = tf.random.stateless_normal(layer.compute_output_shape(*call.shapes), [1, 0])
-    upstream = tf.cast(upstream, layer.compute_dtype)
+
+    def random(shape: Any) -> Any:
+        return tf.cast(tf.random.stateless_normal(shape, [1, 0]), layer.compute_dtype)
+
+    upstream = keras.tree.map_shape_structure(random, layer.compute_output_shape(*call.shapes))
 
     @tf.function  # type: ignore[untyped-decorator]
     def step(given: Any, upstream: Any) -> Any:

@@ -80,14 +80,19 @@ def with_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gradients_by(
-    backward: Callable[..., Any], formulas: Callable[..., Any], first: int = 0, end: int | None = None
+    backward: Callable[..., Any],
+    formulas: Callable[..., Any],
+    first: int = 0,
+    end: int | None = None,
+    results: int = 1,
 ) -> Callable[..., Any]:
     """Gradients that have code of their own, and can be differentiated themselves.
 
     Args:
-        backward: from the gradient of a function's result and its operands to the operands' gradients.
+        backward: from the gradient of a function's result, or of several, and its operands to the operands' gradients.
         formulas: computes the function by TensorFlow's operations: gradients of gradients are taken of it.
         first, end: `backward` gives the gradients of the operands from the first on, and up to the one before the end.
+        results: the function has as many; of several `formulas` makes a list.
 
     Returns:
         Computes as `backward` does.
@@ -97,14 +102,14 @@ def gradients_by(
         given = tuple(map(tf.identity, operands))  # of this graph, where another one computed the function
 
         def once_more(*upstreams: Any) -> Any:
-            upstream, *others = given
+            upstream, others = list(given[:results]), given[results:]
             floating = [one for one in given if one.dtype.is_floating]
             with tf.GradientTape() as outer:
                 outer.watch(floating)
                 with tf.GradientTape() as inner:
                     inner.watch(others[first:end])
                     result = formulas(*others)
-                gradients = inner.gradient(result, others[first:end], upstream)
+                gradients = inner.gradient(tf.nest.flatten(result), others[first:end], upstream)
             found = outer.gradient(gradients, floating, upstreams, tf.UnconnectedGradients.ZERO)
             return found + [None] * (len(given) - len(floating))  # whole numbers are the last operands
 

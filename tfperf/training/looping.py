@@ -52,8 +52,7 @@ def fit(
         jit_compile: have XLA compile the whole loop. Without it, XLA compiles each step by itself, where the model was
             compiled so. The loop has no cost of a step any more, which small nets gain from. A last batch that is
             smaller is compiled by itself. Every operation must be one that XLA has. Where there is a C++ compiler,
-            max pooling, convolutions of few channels, and in bfloat16 by AMX `Dense` layers are computed in C++;
-            other convolutions are slow in it on a CPU.
+            pooling, convolutions, attention, LSTM and GRU, and where that is faster `Dense` layers are computed in C++.
 
     Returns:
         What Keras's `fit` returns: `history` has a list for each metric, a number for each epoch.

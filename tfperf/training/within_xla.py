@@ -17,6 +17,7 @@ from tfperf.training.few_channels import convolve_few_within_xla, is_for_few, po
 from tfperf.training.images import are_plain_images, images_of, of_layer
 from tfperf.training.matmul import can_multiply
 from tfperf.training.pooling import Pooling, can_pool, pool
+from tfperf.training.recurrent import CompiledGRU, CompiledLSTM
 from tfperf.training.saved_form import in_training, saved_as, with_class
 
 __all__ = ["native_form", "with_native_layers"]
@@ -28,8 +29,9 @@ def with_native_layers(model: keras.Model) -> Iterator[None]:
 
     In bfloat16 Dense layers, attention and convolutions multiply by AMX where the processor has it, as XLA converts to
     float32; in float32 Dense layers and attention of many rows are C++ where there is AVX2 alone. Other convolutions
-    are C++ too; those of few channels and pooling, whose gradient XLA computes number by number, are one pass where
-    they follow each other. What C++ cannot do is left to Keras. Afterwards each layer is as it was.
+    are C++ too, as are the steps of LSTM and GRU; convolutions of few channels and pooling, whose gradient XLA computes
+    number by number, are one pass where they follow each other. What C++ cannot do is left to Keras. Afterwards each
+    layer is as it was.
     """
     forms = {layer: form for layer in model._flatten_layers() if (form := native_form(layer))}
     with contextlib.ExitStack() as afterwards:
@@ -156,6 +158,8 @@ OTHERS: dict[type, type] = {
     SwappedConv1D: _NativeSwappedConv1D,
     keras.layers.Conv2D: _NativeConv2D,
     SwappedConv2D: _NativeSwappedConv2D,
+    keras.layers.GRU: CompiledGRU,
+    keras.layers.LSTM: CompiledLSTM,
     keras.layers.MaxPooling1D: _MaxPooling1D,
     keras.layers.MaxPooling2D: _MaxPooling2D,
     keras.layers.MultiHeadAttention: MergedAttention,

@@ -13,8 +13,6 @@ namespace ffi = xla::ffi;
 
 constexpr int64_t kWorthAThread = 1 << 15;  // numbers
 
-inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
-
 // Each: what it makes of a number, and its slope there. Those that cut off are told of their result, which is there
 // anyway and has the same slope.
 struct Relu {

@@ -1,12 +1,11 @@
 // Dense layers in float32: the product with the bias and the ReLU behind it, and the gradient of the kernel.
 //
-// Sums of some rows by some columns stay in registers. Of the second matrix kColumns columns lie in a panel, one row of it
-// after the other; of the first one rows are read where they are, or lie side by side for the gradient.
+// The second matrix is in panels; of the first one rows are read where they are, or lie side by side for the gradient.
 #include <algorithm>
 #include <cstring>
 
 #include "buffer.h"
-#include "products.h"
+#include "panels.h"
 #include "xla_function.h"
 
 namespace tfperf {
@@ -14,100 +13,23 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr int kVectors = 2;                       // in a row of a panel
-constexpr int64_t kColumns = kVectors * kLanes;   // of a panel
-constexpr int64_t kSummed = 256;                  // numbers that are added up before the next panel has its turn
 constexpr int64_t kTogether = 24 * kRowsAtOnce;   // rows that stay in the nearer cache for all panels
 constexpr int64_t kWorthAThread = 1 << 18;        // multiplications
 constexpr int64_t kWorthAThreadToPack = 1 << 15;  // numbers
 constexpr int64_t kMostSums = 1 << 20;            // of a kernel's gradient, for which threads share the rows
 
-inline int64_t divided_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
-
-// A matrix in panels: number (i, j) is the one at j % kColumns of row i in panel j / kColumns. Beyond its columns are zeros.
-struct Panels {
-  float* numbers;
-  int64_t rows, columns;
-
-  int64_t count() const { return divided_up(columns, kColumns); }
-  int64_t width(int64_t panel) const { return std::min(kColumns, columns - panel * kColumns); }
-  float* at(int64_t panel, int64_t row = 0) const { return numbers + (panel * rows + row) * kColumns; }
-
-  static int64_t size(int64_t rows, int64_t columns) { return divided_up(columns, kColumns) * kColumns * rows; }
-};
-
-// Puts some rows into panels, from numbers on whose rows are `width` apart.
-void pack(const float* numbers, int64_t width, int64_t begin, int64_t end, const Panels& to) {
-  for (int64_t row = begin; row < end; ++row) {
-    const float* from = numbers + row * width;
-    for (int64_t panel = 0; panel < to.count(); ++panel, from += kColumns) {
-      float* const place = to.at(panel, row);
-      const int64_t there = to.width(panel);
-      if (there == kColumns) {
-        for (int64_t j = 0; j < kColumns; j += kLanes) store<kLanes>(load<kLanes>(from + j), place + j);
-      } else {
-        for (int64_t j = 0; j < kColumns; ++j) place[j] = j < there ? from[j] : 0.0f;
-      }
-    }
-  }
-}
-
-// Adds products of rows with a panel to sums, which begin as 0 or as they are in c; of each vector of them `last` is kept.
-template <int kRows, typename Last>
-inline void multiply_rows(const Left& a, const float* panel, int64_t inner, float* c, int64_t c_width, int64_t columns,
-                          bool adds, const Last& last) {
-  Vector<kLanes> sums[kRows][kVectors] = {};
-  const float* from = a.numbers;
-#pragma GCC unroll 4
-  for (int64_t k = 0; k < inner; ++k, from += a.column, panel += kColumns) {
-    Vector<kLanes> numbers[kVectors];
-    for (int v = 0; v < kVectors; ++v) numbers[v] = load<kLanes>(panel + v * kLanes);
-    for (int i = 0; i < kRows; ++i)
-      for (int v = 0; v < kVectors; ++v) sums[i][v] += from[i * a.row] * numbers[v];
-  }
-  for (int i = 0; i < kRows; ++i, c += c_width) {
-    alignas(64) float some[kColumns] = {};
-    float* const row = columns == kColumns ? c : some;
-    if (row == some && adds) std::memcpy(some, c, columns * sizeof(float));
-    for (int v = 0; v < kVectors; ++v) {
-      float* const to = row + v * kLanes;
-      store<kLanes>(last(adds ? sums[i][v] + load<kLanes>(to) : sums[i][v], v), to);
-    }
-    if (row == some) std::memcpy(c, some, columns * sizeof(float));
-  }
-}
-
-// The same for as many blocks of kRows rows as there are, then for what is left in smaller ones.
-template <int kRows, typename Last>
-inline void multiply_all(Left a, int64_t rows, const float* panel, int64_t inner, float* c, int64_t c_width,
-                         int64_t columns, bool adds, const Last& last) {
-  for (; rows >= kRows; rows -= kRows, a = a.from(kRows), c += kRows * c_width)
-    multiply_rows<kRows>(a, panel, inner, c, c_width, columns, adds, last);
-  if constexpr (kRows > 1) multiply_all<kRows - 1>(a, rows, panel, inner, c, c_width, columns, adds, last);
-}
-
-const auto kAsItIs = [](Vector<kLanes> sum, int) { return sum; };
-
 // y (rows, columns) = x kernel + bias, without what is below 0 where there is a ReLU. The bias has numbers for all panels.
 void compute_rows(const float* x, int64_t rows, const Panels& kernel, const float* bias, bool relu, float* y) {
   const int64_t inner = kernel.rows, columns = kernel.columns;
+  const auto finished = [=](int64_t panel) {
+    return [=](Vector<kLanes> sum, int v) {
+      sum += load<kLanes>(bias + panel * kColumns + v * kLanes);
+      const Vector<kLanes> zeros = {};
+      return relu ? (sum < zeros ? zeros : sum) : sum;  // what is no number stays
+    };
+  };
   for (int64_t i = 0; i < rows; i += kTogether)
-    for (int64_t k = 0; k < inner; k += kSummed) {
-      const int64_t together = std::min(kTogether, rows - i), summed = std::min(kSummed, inner - k);
-      const Left from{x + i * inner + k, inner, 1};
-      for (int64_t panel = 0; panel < kernel.count(); ++panel) {
-        const auto finished = [=](Vector<kLanes> sum, int v) {
-          sum += load<kLanes>(bias + panel * kColumns + v * kLanes);
-          const Vector<kLanes> zeros = {};
-          return relu ? (sum < zeros ? zeros : sum) : sum;  // what is no number stays
-        };
-        const auto add = [&](const auto& last) {
-          multiply_all<kRowsAtOnce>(from, together, kernel.at(panel, k), summed, y + i * columns + panel * kColumns, columns,
-                                    kernel.width(panel), k > 0, last);
-        };
-        k + summed < inner ? add(kAsItIs) : add(finished);
-      }
-    }
+    multiply_panels({x + i * inner, inner, 1}, std::min(kTogether, rows - i), kernel, y + i * columns, columns, false, finished);
 }
 
 void compute(ffi::ThreadPool& pool, const float* x, int64_t rows, const float* numbers, int64_t inner, int64_t columns,

@@ -1,4 +1,4 @@
-// The exponential function, in operations that compilers write for vectors.
+// The exponential function and what is computed from it, in operations that compilers write for vectors.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,21 @@ inline float exponential(float x) {
   float scale;
   std::memcpy(&scale, &bits, sizeof scale);
   return power * scale;
+}
+
+inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+// tanh x, also where it is tiny: Cephes's polynomial near 0, and 1 - 2 / (e^2x + 1) beyond.
+inline float hyperbolic_tangent(float x) {
+  const float square = x * x;
+  float near = -5.70498872745e-3f;
+  near = near * square + 2.06390887954e-2f;
+  near = near * square - 5.37397155531e-2f;
+  near = near * square + 1.33314422036e-1f;
+  near = near * square - 3.33332819422e-1f;
+  near = near * square * x + x;
+  const float far = 1.0f - 2.0f / (exponential(2.0f * x) + 1.0f);
+  return square < 0.390625f ? near : far;
 }
 
 }  // namespace tfperf

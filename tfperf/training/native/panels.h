@@ -1,0 +1,109 @@
+// Matrices in panels, and products with them: sums of some rows by some columns stay in registers.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "products.h"
+
+namespace tfperf {
+
+constexpr int kVectors = 2;                       // in a row of a panel
+constexpr int64_t kColumns = kVectors * kLanes;   // of a panel
+constexpr int64_t kSummed = 256;                  // numbers that are added up before the next panel has its turn
+
+inline int64_t divided_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
+
+// A matrix in panels: kColumns columns lie in each, one row of it after the other. Number (i, j) is the one at
+// j % kColumns of row i in panel j / kColumns. Beyond its columns are zeros.
+struct Panels {
+  float* numbers;
+  int64_t rows, columns;
+
+  int64_t count() const { return divided_up(columns, kColumns); }
+  int64_t width(int64_t panel) const { return std::min(kColumns, columns - panel * kColumns); }
+  float* at(int64_t panel, int64_t row = 0) const { return numbers + (panel * rows + row) * kColumns; }
+
+  static int64_t size(int64_t rows, int64_t columns) { return divided_up(columns, kColumns) * kColumns * rows; }
+};
+
+// Puts some rows into panels, from numbers on whose rows are `width` apart.
+inline void pack(const float* numbers, int64_t width, int64_t begin, int64_t end, const Panels& to) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* from = numbers + row * width;
+    for (int64_t panel = 0; panel < to.count(); ++panel, from += kColumns) {
+      float* const place = to.at(panel, row);
+      const int64_t there = to.width(panel);
+      if (there == kColumns) {
+        for (int64_t j = 0; j < kColumns; j += kLanes) store<kLanes>(load<kLanes>(from + j), place + j);
+      } else {
+        for (int64_t j = 0; j < kColumns; ++j) place[j] = j < there ? from[j] : 0.0f;
+      }
+    }
+  }
+}
+
+// Puts the transpose of a matrix, whose rows lie one behind the other, into panels.
+inline void pack_transposed(const float* numbers, const Panels& to) {
+  for (int64_t panel = 0; panel < to.count(); ++panel)
+    for (int64_t row = 0; row < to.rows; ++row) {
+      const float* const from = numbers + panel * kColumns * to.rows + row;
+      float* const place = to.at(panel, row);
+      for (int64_t j = 0; j < kColumns; ++j) place[j] = j < to.width(panel) ? from[j * to.rows] : 0.0f;
+    }
+}
+
+// Adds products of rows with a panel to sums, which begin as 0 or as they are in c; of each vector of them `last` is kept.
+template <int kRows, typename Last>
+inline void multiply_rows(const Left& a, const float* panel, int64_t inner, float* c, int64_t c_width, int64_t columns,
+                          bool adds, const Last& last) {
+  Vector<kLanes> sums[kRows][kVectors] = {};
+  const float* from = a.numbers;
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < inner; ++k, from += a.column, panel += kColumns) {
+    Vector<kLanes> numbers[kVectors];
+    for (int v = 0; v < kVectors; ++v) numbers[v] = load<kLanes>(panel + v * kLanes);
+    for (int i = 0; i < kRows; ++i)
+      for (int v = 0; v < kVectors; ++v) sums[i][v] += from[i * a.row] * numbers[v];
+  }
+  for (int i = 0; i < kRows; ++i, c += c_width) {
+    alignas(64) float some[kColumns] = {};
+    float* const row = columns == kColumns ? c : some;
+    if (row == some && adds) std::memcpy(some, c, columns * sizeof(float));
+    for (int v = 0; v < kVectors; ++v) {
+      float* const to = row + v * kLanes;
+      store<kLanes>(last(adds ? sums[i][v] + load<kLanes>(to) : sums[i][v], v), to);
+    }
+    if (row == some) std::memcpy(c, some, columns * sizeof(float));
+  }
+}
+
+// The same for as many blocks of kRows rows as there are, then for what is left in smaller ones.
+template <int kRows, typename Last>
+inline void multiply_all(Left a, int64_t rows, const float* panel, int64_t inner, float* c, int64_t c_width,
+                         int64_t columns, bool adds, const Last& last) {
+  for (; rows >= kRows; rows -= kRows, a = a.from(kRows), c += kRows * c_width)
+    multiply_rows<kRows>(a, panel, inner, c, c_width, columns, adds, last);
+  if constexpr (kRows > 1) multiply_all<kRows - 1>(a, rows, panel, inner, c, c_width, columns, adds, last);
+}
+
+const auto kAsItIs = [](Vector<kLanes> sum, int) { return sum; };
+
+// c = a b, or c += a b; of each vector of the finished sums what last(panel)(sum, vector) makes of it is kept. The rows of c
+// are c_width numbers apart.
+template <typename Last>
+inline void multiply_panels(const Left& a, int64_t rows, const Panels& b, float* c, int64_t c_width, bool adds, const Last& last) {
+  for (int64_t k = 0; k < b.rows; k += kSummed) {
+    const Left from{a.numbers + k * a.column, a.row, a.column};
+    const int64_t summed = std::min(kSummed, b.rows - k);
+    for (int64_t panel = 0; panel < b.count(); ++panel) {
+      const auto add = [&](const auto& finished) {
+        multiply_all<kRowsAtOnce>(from, rows, b.at(panel, k), summed, c + panel * kColumns, c_width, b.width(panel),
+                                  adds || k > 0, finished);
+      };
+      k + summed < b.rows ? add(kAsItIs) : add(last(panel));
+    }
+  }
+}
+
+}  // namespace tfperf
