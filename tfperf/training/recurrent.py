@@ -33,13 +33,8 @@ class _Compiled(keras.layers.Layer):  # type: ignore[misc]
         cell = self.cell
         usual = cell.activation is keras.activations.tanh and cell.recurrent_activation is keras.activations.sigmoid
         drops = cell.recurrent_dropout or (cell.dropout and cell.implementation == 1)
-        resets_before = not getattr(cell, "reset_after", True)
-        return (
-            len(shape) == 3
-            and None not in shape[2:]
-            and usual
-            and not (drops or resets_before or self.use_cudnn is True)
-        )
+        left = drops or not getattr(cell, "reset_after", True) or self.use_cudnn is True
+        return usual and not left and len(shape) == 3 and shape[2] is not None
 
     def inner_loop(self, sequences: Any, initial_state: Any, mask: Any, training: bool = False) -> Any:
         """Go through all steps.
@@ -53,31 +48,34 @@ class _Compiled(keras.layers.Layer):  # type: ignore[misc]
         Returns:
             The outputs of the last step, (batch, units), those of all, (batch, steps, units), and a list of the states.
         """
-        seen = mask[0] if keras.tree.is_nested(mask) else mask
-        suits = (
-            self.suits(tuple(sequences.shape)) and self.compute_dtype == self.cell.compute_dtype in xla_function.TYPES
-        )
+        known = self.compute_dtype == self.cell.compute_dtype in xla_function.TYPES
+        suits = known and self.suits(tuple(sequences.shape))
         if not (suits and in_training(self) and xla_function.is_there(SOURCE)):
             return super().inner_loop(sequences, initial_state, mask, training)
-        cell = self.cell
-        if training and cell.dropout:
-            sequences = sequences * tf.expand_dims(cell.get_dropout_mask(sequences[:, 0]), 1)
+        seen = mask[0] if keras.tree.is_nested(mask) else mask
+        if seen is not None:
+            seen = tf.cast(tf.reshape(seen, tf.shape(sequences)[:2]), tf.bool)
+        if training and self.cell.dropout:
+            sequences = sequences * tf.expand_dims(self.cell.get_dropout_mask(sequences[:, 0]), 1)
         if self.go_backwards:
             sequences, seen = tf.reverse(sequences, [1]), None if seen is None else tf.reverse(seen, [1])
-        steps, features = sequences.shape[1] or tf.shape(sequences)[1], sequences.shape[2]
-        given = tf.matmul(tf.reshape(sequences, [-1, features]), cell.kernel)
+        outputs, states = self._through(sequences, initial_state, seen)
+        if seen is not None:  # a step that is not seen repeats the outputs before it, and there may be none
+            shown = seen if self.zero_output_for_mask else tf.cumsum(tf.cast(seen, tf.int32), axis=1) > 0
+            outputs = tf.where(tf.expand_dims(shown, 2), outputs, tf.zeros([], outputs.dtype))
+        return outputs[:, -1], outputs, states
+
+    def _through(self, sequences: Any, initial_state: Any, seen: Any) -> tuple[Any, Any]:
+        """All outputs and the last states, where a step that is not seen leaves the states as they are."""
+        cell, steps = self.cell, sequences.shape[1] or tf.shape(sequences)[1]
+        given = tf.matmul(tf.reshape(sequences, [-1, sequences.shape[2]]), cell.kernel)
         bias, inner_bias = _biases(cell)
         given = given if bias is None else tf.nn.bias_add(given, bias)
-        initial = tf.concat(initial_state, axis=1)
+        operands = given, cell.recurrent_kernel, inner_bias, tf.concat(initial_state, axis=1)
         flags = tf.ones([1], tf.uint8) if seen is None else tf.reshape(tf.cast(seen, tf.uint8), [-1])
-        operands = [tf.cast(one, tf.float32) for one in (given, cell.recurrent_kernel, inner_bias, initial)]
-        outputs, last = _through_steps(self.kind)(*operands, flags)
-        outputs = tf.reshape(tf.cast(outputs, self.compute_dtype), [-1, steps, cell.units])
-        if seen is not None:  # what is not seen repeats the outputs before, and there may be none
-            shows = seen if self.zero_output_for_mask else tf.cumsum(tf.cast(seen, tf.int32), axis=1) > 0
-            outputs = tf.where(tf.expand_dims(shows, 2), outputs, tf.zeros([], outputs.dtype))
-        states = tf.split(tf.cast(last, self.compute_dtype), len(initial_state), axis=1)
-        return outputs[:, -1], outputs, states
+        found = _through_steps(self.kind)(*(tf.cast(one, tf.float32) for one in operands), flags)
+        outputs, last = (tf.cast(one, self.compute_dtype) for one in found)
+        return tf.reshape(outputs, [-1, steps, cell.units]), tf.split(last, len(initial_state), axis=1)
 
 
 @saved_as(keras.layers.LSTM)
