@@ -21,6 +21,12 @@ from tfperf.training.gradients import is_recorded, is_watched, with_gradient
 from tfperf.training.images import Images, are_plain_images, images_of, of_layer
 from tfperf.training.kernel_gradient import can_be_by_amx, kernel_gradient
 from tfperf.training.saved_form import in_training, saved_as
+from tfperf.training.winograd import (
+    can_be_by_winograd,
+    convolve_by_winograd,
+    input_gradient_by_winograd,
+    kernel_gradient_by_winograd,
+)
 
 __all__ = ["SwappedConv1D", "SwappedConv2D", "convolve"]
 
@@ -39,13 +45,14 @@ def convolve(
 ) -> Any:
     """Convolve and add a bias, with gradients that are faster than oneDNN's.
 
-    In float32 C++ computes the gradients, where there is a compiler. A kernel's gradient sums products of inputs and
-    upstream gradients over batch and places. That is a convolution too: of the inputs, with channels as the batch, by
-    the upstream gradients. oneDNN's forward convolutions in bfloat16 are faster on CPUs without matrix units than its
-    gradients of kernels. By AMX, in bfloat16 and with strides of 1,
-    the products are summed in C++; without a compiler the gradient is oneDNN's there. Where a kernel has many weights,
-    C++ computes the outputs and the gradient of the inputs there as well. Where the kernel is of one place, 1 x 1, the
-    sum is a product of two matrices, and so is the gradient of the inputs where the strides are 1.
+    In float32 C++ computes the gradients, where there is a compiler, and on processors with AVX2 alone by Winograd's
+    method the whole convolution where the kernel is 3 x 3 and the strides are 1. A kernel's gradient sums products of
+    inputs and upstream gradients over batch and places. That is a convolution too: of the inputs, with channels as the
+    batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16 are faster on CPUs without matrix units
+    than its gradients of kernels. By AMX, in bfloat16 and with strides of 1, the products are summed in C++; without a
+    compiler the gradient is oneDNN's there. Where a kernel has many weights, C++ computes the outputs and the gradient
+    of the inputs there as well. Where the kernel is of one place, 1 x 1, the sum is a product of two matrices, and so
+    is the gradient of the inputs where the strides are 1.
 
     Args:
         inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
@@ -63,6 +70,8 @@ def convolve(
     if trains and _has_many_weights(kernel) and can_convolve(inputs, kernel, strides, padding):
         outputs = convolve_by_amx(inputs, kernel, padding)
         return outputs if bias is None else tf.add(outputs, bias)  # BiasAdd's gradient sums in bfloat16
+    if trains and can_be_by_winograd(inputs, kernel, strides, padding):
+        return _by_winograd(inputs, kernel, bias, padding)
     directly = trains and _is_summed_directly(inputs, kernel, padding)
     asked = is_watched(inputs)
     form = {"strides": [1, *strides, 1], "padding": padding.upper()}
@@ -85,6 +94,20 @@ def convolve(
         return outputs, backward
 
     return with_gradient(convolved)(inputs, kernel, *([] if bias is None else [bias]))
+
+
+def _by_winograd(inputs: Any, kernel: Any, bias: Any, padding: str) -> Any:
+    asked = is_watched(inputs)  # of what nobody asks for no graph leaves out C++
+
+    def convolved(inputs: Any, kernel: Any, bias: Any) -> Any:
+        def backward(upstream: Any) -> list[Any]:
+            given = upstream, inputs, kernel, padding
+            back = input_gradient_by_winograd(*given) if asked else None
+            return [back, kernel_gradient_by_winograd(*given), tf.reduce_sum(upstream, [0, 1, 2])]
+
+        return convolve_by_winograd(inputs, kernel, bias, padding), backward
+
+    return with_gradient(convolved)(inputs, kernel, tf.zeros(kernel.shape[3:]) if bias is None else bias)
 
 
 def _has_many_weights(kernel: Any) -> bool:

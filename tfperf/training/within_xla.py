@@ -19,6 +19,7 @@ from tfperf.training.matmul import can_multiply
 from tfperf.training.pooling import Pooling, can_pool, pool
 from tfperf.training.recurrent import CompiledGRU, CompiledLSTM
 from tfperf.training.saved_form import in_training, saved_as, with_class
+from tfperf.training.winograd import can_be_by_winograd, convolve_by_winograd
 
 __all__ = ["native_form", "with_native_layers"]
 
@@ -84,6 +85,9 @@ def _convolved(layer: Any, inputs: Any) -> Any:
     else:
         if can_convolve(*images):
             outputs = convolve_by_amx(images.inputs, images.kernel, images.padding)
+        elif can_be_by_winograd(*images):
+            zeros = tf.zeros(images.kernel.shape[3:]) if bias is None else bias
+            outputs, bias = convolve_by_winograd(images.inputs, images.kernel, zeros, images.padding), None
         elif can_convolve_directly(images.inputs, images.kernel, images.padding):
             outputs = convolve_directly(*images)
         else:

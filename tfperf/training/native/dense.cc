@@ -1,6 +1,6 @@
 // Dense layers in float32: the product with the bias and the ReLU behind it, and the gradient of the kernel.
 //
-// The second matrix is in panels; of the first one rows are read where they are, or lie side by side for the gradient.
+// The second matrix is in panels; of the first one rows are read where they are.
 #include <algorithm>
 #include <cstring>
 
@@ -13,7 +13,6 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr int64_t kTogether = 24 * kRowsAtOnce;   // rows that stay in the nearer cache for all panels
 constexpr int64_t kWorthAThread = 1 << 18;        // multiplications
 constexpr int64_t kWorthAThreadToPack = 1 << 15;  // numbers
 constexpr int64_t kMostSums = 1 << 20;            // of a kernel's gradient, for which threads share the rows
@@ -54,41 +53,6 @@ void compute(ffi::ThreadPool& pool, const float* x, int64_t rows, const float* n
   of_kernel.forget_if_large();
 }
 
-// A part of a kernel's gradient: what some rows of x and dy add to (inner, columns) of it. Rows of x are x_width numbers
-// apart, those of dy and of the gradient `width`.
-struct Share {
-  const float *x, *dy;
-  int64_t rows, inner, columns, x_width, width;
-  float* gradient;
-};
-
-void find_share(const Share& of) {
-  static thread_local Buffer of_x, of_dy;
-  for (int64_t k = 0; k < of.rows; k += kSummed) {
-    const int64_t summed = std::min(kSummed, of.rows - k);
-    float* const numbers = of_dy.of<float>(Panels::size(summed, of.columns));
-    const Panels dy{numbers, summed, of.columns};
-    pack(of.dy + k * of.width, of.width, 0, summed, dy);
-    for (int64_t i = 0; i < of.inner; i += kTogether) {
-      const int64_t together = std::min(kTogether, of.inner - i);
-      float* const x = of_x.of<float>(divided_up(together, kRowsAtOnce) * kRowsAtOnce * summed);
-      for (int64_t row = 0; row < summed; ++row) {
-        const float* const from = of.x + (k + row) * of.x_width + i;
-        for (int64_t j = 0; j < together; j += kRowsAtOnce)
-          std::memcpy(x + j * summed + row * kRowsAtOnce, from + j,
-                      std::min<int64_t>(kRowsAtOnce, together - j) * sizeof(float));
-      }
-      for (int64_t panel = 0; panel < dy.count(); ++panel)
-        for (int64_t j = 0; j < together; j += kRowsAtOnce)
-          multiply_all<kRowsAtOnce>({x + j * summed, 1, kRowsAtOnce}, std::min<int64_t>(kRowsAtOnce, together - j),
-                                    dy.at(panel), summed, of.gradient + (i + j) * of.width + panel * kColumns, of.width,
-                                    dy.width(panel), k > 0, kAsItIs);
-    }
-  }
-  of_x.forget_if_large();
-  of_dy.forget_if_large();
-}
-
 // dkernel (inner, columns) = x^T dy. Threads share the rows, each with sums of its own; where there are too many of these,
 // the longer side of the kernel.
 void find_kernel(ffi::ThreadPool& pool, const float* x, const float* dy, int64_t rows, int64_t inner, int64_t columns,
@@ -102,16 +66,14 @@ void find_kernel(ffi::ThreadPool& pool, const float* x, const float* dy, int64_t
   float* const sums = of_sums.of<float>(by_rows ? std::max<int64_t>(1, (parts - 1) * size) : 1);
   in_parallel(pool, parts, [&, sums](int64_t part) {
     const int64_t begin = steps * part / parts * step, count = std::min(steps * (part + 1) / parts * step, all) - begin;
-    Share share{x, dy, rows, inner, columns, inner, columns, dkernel};
     if (by_rows) {
-      share.x += begin * inner, share.dy += begin * columns, share.rows = count;
-      if (part > 0) share.gradient = sums + (part - 1) * size;
+      float* const to = part > 0 ? sums + (part - 1) * size : dkernel;
+      multiply_transposed(x + begin * inner, inner, dy + begin * columns, columns, count, inner, columns, to, columns, false);
     } else if (by_columns) {
-      share.dy += begin, share.gradient += begin, share.columns = count;
+      multiply_transposed(x, inner, dy + begin, columns, rows, inner, count, dkernel + begin, columns, false);
     } else {
-      share.x += begin, share.gradient += begin * columns, share.inner = count;
+      multiply_transposed(x + begin, inner, dy, columns, rows, count, columns, dkernel + begin * columns, columns, false);
     }
-    find_share(share);
   });
   if (!by_rows || parts == 1) return;
   in_parallel(pool, parts, [&, sums](int64_t part) {

@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "buffer.h"
 #include "products.h"
 
 namespace tfperf {
 
-constexpr int kVectors = 2;                       // in a row of a panel
-constexpr int64_t kColumns = kVectors * kLanes;   // of a panel
-constexpr int64_t kSummed = 256;                  // numbers that are added up before the next panel has its turn
+constexpr int kVectors = 2;                      // in a row of a panel
+constexpr int64_t kColumns = kVectors * kLanes;  // of a panel
+constexpr int64_t kSummed = 256;                 // numbers that are added up before the next panel has its turn
+constexpr int64_t kTogether = 24 * kRowsAtOnce;  // rows that stay in the nearer cache for all panels
 
 inline int64_t divided_up(int64_t number, int64_t by) { return (number + by - 1) / by; }
 
@@ -104,6 +106,35 @@ inline void multiply_panels(const Left& a, int64_t rows, const Panels& b, float*
       k + summed < b.rows ? add(kAsItIs) : add(last(panel));
     }
   }
+}
+
+// c = a^T b, or c += a^T b, of `rows` rows: c is (inner, columns). The rows of each matrix are so many numbers apart. For
+// kRowsAtOnce rows of c the numbers of a are put side by side.
+inline void multiply_transposed(const float* a, int64_t a_width, const float* b, int64_t b_width, int64_t rows, int64_t inner,
+                                int64_t columns, float* c, int64_t c_width, bool adds) {
+  static thread_local Buffer of_a, of_b;
+  for (int64_t k = 0; k < rows; k += kSummed) {
+    const int64_t summed = std::min(kSummed, rows - k);
+    const Panels panels{of_b.of<float>(Panels::size(summed, columns)), summed, columns};
+    pack(b + k * b_width, b_width, 0, summed, panels);
+    for (int64_t i = 0; i < inner; i += kTogether) {
+      const int64_t together = std::min(kTogether, inner - i);
+      float* const beside = of_a.of<float>(divided_up(together, kRowsAtOnce) * kRowsAtOnce * summed);
+      for (int64_t row = 0; row < summed; ++row) {
+        const float* const from = a + (k + row) * a_width + i;
+        for (int64_t j = 0; j < together; j += kRowsAtOnce)
+          std::memcpy(beside + j * summed + row * kRowsAtOnce, from + j,
+                      std::min<int64_t>(kRowsAtOnce, together - j) * sizeof(float));
+      }
+      for (int64_t panel = 0; panel < panels.count(); ++panel)
+        for (int64_t j = 0; j < together; j += kRowsAtOnce)
+          multiply_all<kRowsAtOnce>({beside + j * summed, 1, kRowsAtOnce}, std::min<int64_t>(kRowsAtOnce, together - j),
+                                    panels.at(panel), summed, c + (i + j) * c_width + panel * kColumns, c_width,
+                                    panels.width(panel), adds || k > 0, kAsItIs);
+    }
+  }
+  of_a.forget_if_large();
+  of_b.forget_if_large();
 }
 
 }  // namespace tfperf

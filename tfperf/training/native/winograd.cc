@@ -1,0 +1,337 @@
+// Convolutions by a kernel of 3 x 3 with strides of 1, by Winograd's method: a tile of 2 x 2 outputs, from 4 x 4 inputs, takes
+// 16 products in place of 36. Also the gradient of the kernel; that of the inputs is such a convolution.
+//
+// Inputs of a tile, kernel and outputs each have a transform of 4 x 4 numbers. In place of a convolution there are 16 products
+// of matrices, one for each of these: tiles by channels, and channels by filters.
+//
+// Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016: F(2 x 2, 3 x 3).
+#include <algorithm>
+#include <vector>
+
+#include "buffer.h"
+#include "panels.h"
+#include "xla_function.h"
+
+namespace tfperf {
+namespace {
+
+namespace ffi = xla::ffi;
+
+constexpr int kPlaces = 4 * 4;                // of a transform
+constexpr int kTaps = 3 * 3;
+constexpr int64_t kTiles = 16 * kRowsAtOnce;  // that are transformed before they are multiplied
+constexpr int64_t kNumbersOfKernel = 1 << 20; // of a kernel's transform that are there at a time
+constexpr int64_t kWorthAThread = 1 << 20;    // multiplications
+constexpr int64_t kFewSums = 1 << 17;         // of a kernel's gradient, of which each part of the tiles has its own
+constexpr int64_t kApart = kColumns;          // numbers between two places: else all would lie in the same lines of a cache
+
+// What is convolved, (images, height, width, channels), and what comes out, (images, made_height, made_width, filters).
+// `above` and `left` are the zeros before the inputs.
+struct Form {
+  int64_t images, height, width, channels, made_height, made_width, filters, above, left;
+
+  int64_t down() const { return divided_up(made_height, 2); }  // tiles of an image
+  int64_t along() const { return divided_up(made_width, 2); }
+  int64_t tiles() const { return images * down() * along(); }
+};
+
+// Where a tile begins in its image's outputs.
+struct Tile {
+  int64_t image, row, column;
+};
+
+Tile tile_of(const Form& of, int64_t number) {
+  const int64_t each = of.down() * of.along(), within = number % each;
+  return {number / each, within / of.along() * 2, within % of.along() * 2};
+}
+
+// Transforms of some tiles: the numbers of a place one tile after the other, `width` of each.
+struct Transforms {
+  float* numbers;
+  int64_t tiles, width;
+
+  float* at(int place) const { return numbers + place * (tiles * width + kApart); }
+  static int64_t size(int64_t tiles, int64_t width) { return kPlaces * (tiles * width + kApart); }
+};
+
+template <int N>
+using Square = Vector<N>[4][4];
+
+// The numbers of each square along one axis and then along the other, by `make`, from four to four or fewer.
+template <int N, typename Make>
+inline void along_both(Square<N>& numbers, const Make& make) {
+  for (int i = 0; i < 4; ++i) make(numbers[0][i], numbers[1][i], numbers[2][i], numbers[3][i]);
+  for (int i = 0; i < 4; ++i) make(numbers[i][0], numbers[i][1], numbers[i][2], numbers[i][3]);
+}
+
+// From inputs to their transform.
+const auto kOfInputs = [](auto& a, auto& b, auto& c, auto& d) {
+  const auto first = a - c, second = b + c, third = c - b, fourth = b - d;
+  a = first, b = second, c = third, d = fourth;
+};
+
+// From the transform of outputs to two of them.
+const auto kToOutputs = [](auto& a, auto& b, auto& c, auto& d) {
+  const auto first = a + b + c, second = b - c - d;
+  a = first, b = second;
+};
+
+// From the gradients of two outputs to those of their transform.
+const auto kOfUpstream = [](auto& a, auto& b, auto& c, auto& d) {
+  const auto sum = a + b, difference = a - b;
+  d = -b, b = sum, c = difference;
+};
+
+// From three of a kernel to their transform.
+const auto kOfKernel = [](auto& a, auto& b, auto& c, auto& d) {
+  const auto ends = 0.5f * (a + c), middle = 0.5f * b;
+  d = c, b = ends + middle, c = ends - middle;
+};
+
+// From the gradient of a kernel's transform to that of three of the kernel.
+const auto kToKernel = [](auto& a, auto& b, auto& c, auto& d) {
+  const auto sum = 0.5f * (b + c), difference = 0.5f * (b - c);
+  a = a + sum, b = difference, c = sum + d;
+};
+
+// Transforms some channels, from the first on, of what some tiles read in images of (height, width, channels): `rows` by
+// `columns` places from that of the tile on, but for `above` and `left`; beyond the images are zeros.
+template <int kSide, typename Make>
+void transform(const Form& of, const float* x, int64_t height, int64_t width, int64_t channels, int64_t above, int64_t left,
+               int64_t begin, const Transforms& to, const Make& make) {
+  static thread_local Buffer of_zeros;
+  float* const zeros = of_zeros.of<float>(to.width);
+  std::fill(zeros, zeros + to.width, 0.0f);
+  for (int64_t number = 0; number < to.tiles; ++number) {
+    const Tile tile = tile_of(of, begin + number);
+    const float* from[kSide][kSide];
+    for (int i = 0; i < kSide; ++i)
+      for (int j = 0; j < kSide; ++j) {
+        const int64_t row = tile.row - above + i, column = tile.column - left + j;
+        const bool within = row >= 0 && row < height && column >= 0 && column < width;
+        from[i][j] = within ? x + ((tile.image * height + row) * width + column) * channels : zeros;
+      }
+    in_registers(to.width, [&](auto lanes, int64_t at) {
+      constexpr int N = decltype(lanes)::value;
+      Square<N> numbers = {};
+      for (int i = 0; i < kSide; ++i)
+        for (int j = 0; j < kSide; ++j) numbers[i][j] = load<N>(from[i][j] + at);
+      along_both<N>(numbers, make);
+      for (int place = 0; place < kPlaces; ++place)
+        store<N>(numbers[place / 4][place % 4], to.at(place) + number * to.width + at);
+    });
+  }
+}
+
+// Writes the outputs of some tiles, for some filters from `filter` on.
+void finish(const Form& of, const Transforms& from, int64_t begin, int64_t filter, const float* bias, float* y) {
+  for (int64_t number = 0; number < from.tiles; ++number) {
+    const Tile tile = tile_of(of, begin + number);
+    float* const to = y + ((tile.image * of.made_height + tile.row) * of.made_width + tile.column) * of.filters + filter;
+    const int64_t rows = std::min<int64_t>(2, of.made_height - tile.row);
+    const int64_t columns = std::min<int64_t>(2, of.made_width - tile.column);
+    in_registers(from.width, [&](auto lanes, int64_t at) {
+      constexpr int N = decltype(lanes)::value;
+      Square<N> numbers;
+      for (int place = 0; place < kPlaces; ++place)
+        numbers[place / 4][place % 4] = load<N>(from.at(place) + number * from.width + at);
+      along_both<N>(numbers, kToOutputs);
+      const Vector<N> offset = load<N>(bias + filter + at);
+      for (int64_t i = 0; i < rows; ++i)
+        for (int64_t j = 0; j < columns; ++j)
+          store<N>(numbers[i][j] + offset, to + (i * of.made_width + j) * of.filters + at);
+    });
+  }
+}
+
+// A kernel, number (tap, row, column) of which is at numbers + tap * taps + row * rows + column * columns: (3, 3, channels,
+// filters) as it is, or as the gradient of the inputs takes it, with channels and filters exchanged and the last tap first.
+struct Kernel {
+  const float* numbers;
+  int64_t taps, rows, columns;
+
+  static Kernel plain(const float* numbers, int64_t channels, int64_t filters) {
+    return {numbers, channels * filters, filters, 1};
+  }
+  static Kernel turned(const float* numbers, int64_t channels, int64_t filters) {
+    return {numbers + (kTaps - 1) * channels * filters, -channels * filters, 1, filters};
+  }
+};
+
+// Transforms a panel of a kernel's columns; the panels of a place are `apart` from those of the next.
+void transform_panel(const Kernel& kernel, int64_t first, int64_t panel, const Panels& to, int64_t apart) {
+  alignas(64) float some[kTaps][kColumns] = {};
+  const int64_t width = to.width(panel);
+  const float* from = kernel.numbers + (first + panel * kColumns) * kernel.columns;
+  for (int64_t row = 0; row < to.rows; ++row, from += kernel.rows) {
+    for (int tap = 0; tap < kTaps; ++tap)
+      for (int64_t j = 0; j < width; ++j) some[tap][j] = from[tap * kernel.taps + j * kernel.columns];
+    for (int at = 0; at < kColumns; at += kLanes) {
+      Square<kLanes> numbers = {};
+      for (int tap = 0; tap < kTaps; ++tap) numbers[tap / 3][tap % 3] = load<kLanes>(some[tap] + at);
+      along_both<kLanes>(numbers, kOfKernel);
+      for (int place = 0; place < kPlaces; ++place)
+        store<kLanes>(numbers[place / 4][place % 4], to.at(panel, row) + place * apart + at);
+    }
+  }
+}
+
+// Does work(begin, count) for the tiles of a part, some at a time.
+template <typename Work>
+void for_tiles(int64_t begin, int64_t end, const Work& work) {
+  for (; begin < end; begin += kTiles) work(begin, std::min(kTiles, end - begin));
+}
+
+int64_t parts_of(ffi::ThreadPool& pool, const Form& of) {
+  const int64_t products = of.tiles() * kPlaces * of.channels * of.filters;
+  return std::max<int64_t>(1, std::min(parts_worth(pool, products, kWorthAThread), divided_up(of.tiles(), kRowsAtOnce)));
+}
+
+// Where a part of the tiles begins.
+int64_t begin_of(const Form& of, int64_t part, int64_t parts) {
+  return std::min(of.tiles(), divided_up(of.tiles(), kRowsAtOnce) * part / parts * kRowsAtOnce);
+}
+
+// So many filters at a time that their transform stays in the cache that all cores share.
+void convolve(ffi::ThreadPool& pool, const Form& of, const float* x, const Kernel& kernel, const float* bias, float* y) {
+  static thread_local Buffer of_kernel;
+  const int64_t at_a_time = std::max<int64_t>(1, kNumbersOfKernel / (kPlaces * of.channels * kColumns)) * kColumns;
+  const int64_t parts = parts_of(pool, of);
+  for (int64_t filter = 0; filter < of.filters; filter += at_a_time) {
+    const int64_t filters = std::min(at_a_time, of.filters - filter), apart = Panels::size(of.channels, filters);
+    const Panels panels{of_kernel.of<float>(kPlaces * apart), of.channels, filters};
+    in_parallel(pool, panels.count(), [&](int64_t panel) { transform_panel(kernel, filter, panel, panels, apart); });
+    in_parallel(pool, parts, [&](int64_t part) {
+      static thread_local Buffer of_inputs, of_outputs;
+      for_tiles(begin_of(of, part, parts), begin_of(of, part + 1, parts), [&](int64_t begin, int64_t count) {
+        const Transforms inputs{of_inputs.of<float>(Transforms::size(count, of.channels)), count, of.channels};
+        const Transforms outputs{of_outputs.of<float>(Transforms::size(count, filters)), count, filters};
+        transform<4>(of, x, of.height, of.width, of.channels, of.above, of.left, begin, inputs, kOfInputs);
+        for (int place = 0; place < kPlaces; ++place)
+          multiply_panels({inputs.at(place), of.channels, 1}, count, {panels.numbers + place * apart, panels.rows, filters},
+                          outputs.at(place), filters, false, [](int64_t) { return kAsItIs; });
+        finish(of, outputs, begin, filter, bias, y);
+      });
+      of_inputs.forget_if_large();
+      of_outputs.forget_if_large();
+    });
+  }
+  of_kernel.forget_if_large();
+}
+
+// What some tiles add to the gradient of a kernel's transform, for some filters: (places, channels, filters).
+void add_tiles(const Form& of, const float* x, const float* dy, int64_t begin, int64_t end, int64_t filter, int64_t filters,
+               float* sums) {
+  static thread_local Buffer of_inputs, of_upstream;
+  std::fill(sums, sums + kPlaces * of.channels * filters, 0.0f);
+  for_tiles(begin, end, [&](int64_t first, int64_t count) {
+    const Transforms inputs{of_inputs.of<float>(Transforms::size(count, of.channels)), count, of.channels};
+    const Transforms upstream{of_upstream.of<float>(Transforms::size(count, filters)), count, filters};
+    transform<4>(of, x, of.height, of.width, of.channels, of.above, of.left, first, inputs, kOfInputs);
+    transform<2>(of, dy + filter, of.made_height, of.made_width, of.filters, 0, 0, first, upstream, kOfUpstream);
+    for (int place = 0; place < kPlaces; ++place)
+      multiply_transposed(inputs.at(place), of.channels, upstream.at(place), filters, count, of.channels, filters,
+                          sums + place * of.channels * filters, filters, true);
+  });
+  of_inputs.forget_if_large();
+  of_upstream.forget_if_large();
+}
+
+// The gradient of a kernel from that of its transform, as `parts` sums of it, for some filters of one channel.
+void finish_kernel(const Form& of, const float* sums, int64_t parts, int64_t channel, int64_t filter, int64_t filters,
+                   float* dkernel) {
+  const int64_t size = of.channels * filters;
+  in_registers(filters, [&](auto lanes, int64_t at) {
+    constexpr int N = decltype(lanes)::value;
+    Square<N> numbers = {};
+    for (int64_t part = 0; part < parts; ++part)
+      for (int place = 0; place < kPlaces; ++place)
+        numbers[place / 4][place % 4] += load<N>(sums + (part * kPlaces + place) * size + channel * filters + at);
+    along_both<N>(numbers, kToKernel);
+    for (int tap = 0; tap < kTaps; ++tap)
+      store<N>(numbers[tap / 3][tap % 3], dkernel + (tap * of.channels + channel) * of.filters + filter + at);
+  });
+}
+
+// Threads share the tiles, each with sums of its own; where these are many they share the filters.
+void find_kernel(ffi::ThreadPool& pool, const Form& of, const float* x, const float* dy, float* dkernel) {
+  static thread_local Buffer of_sums;
+  const int64_t size = kPlaces * of.channels * of.filters;
+  int64_t parts = std::min(pool.num_threads(), parts_of(pool, of));
+  if (size <= kFewSums) {
+    float* const sums = of_sums.of<float>(parts * size);
+    in_parallel(pool, parts, [&](int64_t part) {
+      add_tiles(of, x, dy, begin_of(of, part, parts), begin_of(of, part + 1, parts), 0, of.filters, sums + part * size);
+    });
+    for (int64_t channel = 0; channel < of.channels; ++channel)
+      finish_kernel(of, sums, parts, channel, 0, of.filters, dkernel);
+    return;
+  }
+  const int64_t panels = divided_up(of.filters, kColumns);
+  parts = std::min(parts, panels);
+  float* const sums = of_sums.of<float>(size);
+  in_parallel(pool, parts, [&](int64_t part) {
+    const int64_t filter = panels * part / parts * kColumns;
+    const int64_t filters = std::min(panels * (part + 1) / parts * kColumns, of.filters) - filter;
+    float* const own = sums + kPlaces * of.channels * filter;
+    add_tiles(of, x, dy, 0, of.tiles(), filter, filters, own);
+    for (int64_t channel = 0; channel < of.channels; ++channel) finish_kernel(of, own, 1, channel, filter, filters, dkernel);
+  });
+  of_sums.forget_if_large();
+}
+
+Form form_of(const ffi::AnyBuffer& x, ffi::AnyBuffer::Dimensions made, int32_t above, int32_t left) {
+  const auto sizes = x.dimensions();
+  return {sizes[0], sizes[1], sizes[2], sizes[3], made[1], made[2], made[3], above, left};
+}
+
+ffi::Error convolution(ffi::ThreadPool pool, ffi::AnyBuffer x, ffi::AnyBuffer kernel, ffi::AnyBuffer bias,
+                       ffi::Result<ffi::AnyBuffer> y, int32_t above, int32_t left) {
+  const Form of = form_of(x, y->dimensions(), above, left);
+  return told([&] {
+    convolve(pool, of, numbers_of<float>(x), Kernel::plain(numbers_of<float>(kernel), of.channels, of.filters),
+             numbers_of<float>(bias), numbers_of<float>(y));
+  });
+}
+
+// The outputs' gradients are convolved: `above` and `left` are the zeros before them.
+ffi::Error input_gradient(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer kernel, ffi::Result<ffi::AnyBuffer> dx,
+                          int32_t above, int32_t left) {
+  const Form of = form_of(dy, dx->dimensions(), above, left);
+  return told([&] {
+    const std::vector<float> zeros(of.filters);
+    convolve(pool, of, numbers_of<float>(dy), Kernel::turned(numbers_of<float>(kernel), of.filters, of.channels), zeros.data(),
+             numbers_of<float>(dx));
+  });
+}
+
+ffi::Error kernel_gradient(ffi::ThreadPool pool, ffi::AnyBuffer dy, ffi::AnyBuffer x, ffi::Result<ffi::AnyBuffer> dkernel,
+                           int32_t above, int32_t left) {
+  const Form of = form_of(x, dy.dimensions(), above, left);
+  return told([&] {
+    find_kernel(pool, of, numbers_of<float>(x), numbers_of<float>(dy), numbers_of<float>(dkernel));
+  });
+}
+
+XLA_FFI_DEFINE_HANDLER(kForward, convolution,
+                       ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>().Attr<int32_t>("above").Attr<int32_t>("left"));
+
+auto gradient_form() {
+  return ffi::Ffi::Bind().Ctx<ffi::ThreadPool>().Arg<ffi::AnyBuffer>().Arg<ffi::AnyBuffer>().Ret<ffi::AnyBuffer>()
+      .Attr<int32_t>("above").Attr<int32_t>("left");
+}
+
+XLA_FFI_DEFINE_HANDLER(kInputGradient, input_gradient, gradient_form());
+XLA_FFI_DEFINE_HANDLER(kKernelGradient, kernel_gradient, gradient_form());
+
+}  // namespace
+
+// Has XLA find all functions of this file; whether it now does.
+extern "C" __attribute__((visibility("default"))) bool tfperf_register() {
+  return register_function("tfperf_winograd_f32", kForward) &&
+         register_function("tfperf_winograd_of_inputs_f32", kInputGradient) &&
+         register_function("tfperf_winograd_of_kernel_f32", kKernelGradient);
+}
+
+}  // namespace tfperf
