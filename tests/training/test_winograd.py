@@ -25,6 +25,7 @@ def everywhere():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(winograd, "level_of_cpu", lambda: winograd.LEVEL)
         patch.setattr(winograd, "FEWEST_CHANNELS", 1)
+        patch.setattr(winograd, "FEWEST_PLACES", 1)
         assert takes((1, 3, 3, 1), (3, 3, 1, 1))
         yield
 
@@ -196,10 +197,12 @@ def test_what_is_none_of_its(inputs, kernel, options):
     assert not takes(inputs, kernel, **options)
 
 
-def test_few_channels_and_other_processors_are_none_of_its(monkeypatch):
+def test_few_channels_and_places_and_other_processors_are_none_of_its(monkeypatch):
     monkeypatch.setattr(winograd, "FEWEST_CHANNELS", 16)
+    monkeypatch.setattr(winograd, "FEWEST_PLACES", 2)
     assert takes((1, 9, 9, 16), (3, 3, 16, 16))
     assert not takes((1, 9, 9, 15), (3, 3, 15, 16))
     assert not takes((1, 9, 9, 16), (3, 3, 16, 15))
+    assert not takes((1, 3, 9, 16), (3, 3, 16, 16), padding="valid")
     monkeypatch.setattr(winograd, "level_of_cpu", lambda: "x86-64-v4")
     assert not takes((1, 9, 9, 16), (3, 3, 16, 16))

@@ -24,6 +24,9 @@ SIDE = 3
 FEWEST_CHANNELS = 16
 """Channels and filters below which the transforms take longer than they spare."""
 
+FEWEST_PLACES = 2
+"""Heights and widths of outputs below which most of a tile is of no use."""
+
 
 def can_be_by_winograd(inputs: Any, kernel: Any, strides: tuple[int, int], padding: str) -> bool:
     """Whether `convolve_by_winograd` takes such images, is there, and is expected to be faster than sums of products.
@@ -37,7 +40,8 @@ def can_be_by_winograd(inputs: Any, kernel: Any, strides: tuple[int, int], paddi
         return False
     if not are_sizes_plain(inputs, kernel, padding) or tuple(kernel.shape[:2]) != (SIDE, SIDE):
         return False
-    many = min(kernel.shape[2:]) >= FEWEST_CHANNELS
+    made = min(convolved_side(side, SIDE, 1, padding)[0] for side in inputs.shape[1:3])
+    many = min(kernel.shape[2:]) >= FEWEST_CHANNELS and made >= FEWEST_PLACES
     return many and level_of_cpu() == LEVEL and xla_function.is_there(SOURCE)
 
 

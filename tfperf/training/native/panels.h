@@ -122,9 +122,10 @@ inline void multiply_transposed(const float* a, int64_t a_width, const float* b,
       float* const beside = of_a.of<float>(divided_up(together, kRowsAtOnce) * kRowsAtOnce * summed);
       for (int64_t row = 0; row < summed; ++row) {
         const float* const from = a + (k + row) * a_width + i;
-        for (int64_t j = 0; j < together; j += kRowsAtOnce)
-          std::memcpy(beside + j * summed + row * kRowsAtOnce, from + j,
-                      std::min<int64_t>(kRowsAtOnce, together - j) * sizeof(float));
+        int64_t j = 0;
+        for (; j + kRowsAtOnce <= together; j += kRowsAtOnce)
+          std::memcpy(beside + j * summed + row * kRowsAtOnce, from + j, kRowsAtOnce * sizeof(float));
+        std::copy(from + j, from + together, beside + j * summed + row * kRowsAtOnce);
       }
       for (int64_t panel = 0; panel < panels.count(); ++panel)
         for (int64_t j = 0; j < together; j += kRowsAtOnce)
