@@ -11,6 +11,7 @@ on PyTorch, in float32 and mixed_bfloat16. Nobody computes in bfloat16 where the
 Each is a process of its own with the number of threads that it takes by itself, and stands still while another has its
 turn. The loss of everyone's first epochs is compared with that of Keras in float32 before anything is timed. Beside
 the figures stands the limit on paper: the arithmetic of a step over the fastest product of matrices on this machine.
+Convolutions by Winograd's method may pass it, as they multiply less often.
 
 Exit code 0: everywhere the faster of tfperf is as much faster as `TASKS` wants. 1: it is not, or a peer did not run or
 did not learn. 2: the peers are not installed.
