@@ -42,7 +42,6 @@ from tfperf.importing import load_tensorflow
 from tfperf.measure import Comparison, Environment, compare
 from tfperf.measure.results import Result, write_result
 from tfperf.measure.words import format_ratio, format_seconds
-from tfperf.nets import NAMES
 from tfperf.report.tables import bare_table
 from tfperf.trials.side_by_side import InTurns, Turns
 
@@ -54,8 +53,8 @@ OURS = (
     Peer("tfperf, loop by XLA", "keras_training", "tfperf, loop by XLA"),
     Peer("tfperf, loop by XLA, mixed_bfloat16", "keras_training", "tfperf, loop by XLA", "bfloat16"),
 )
-NET_OF_CONVOLUTIONS = "resnet18"
-"""One of `get_net`'s for which XLA takes so many times as long that it is not tried."""
+OF_CONVOLUTIONS = ("resnet18", "mobilenetv2_96", "efficientnetb0_96")
+"""Nets for which XLA takes so many times as long that it is not tried."""
 KERAS = (
     Peer(DEFAULT, "keras_training", "fit"),
     Peer("Keras fit, mixed_bfloat16", "keras_training", "fit", "bfloat16"),
@@ -92,8 +91,7 @@ class Task(NamedTuple):
     @property
     def ours(self) -> tuple[Peer, ...]:
         """The ways of tfperf that are tried."""
-        by_xla = self.net in NAMES and self.net != NET_OF_CONVOLUTIONS
-        return tuple(peer for peer in OURS if by_xla or "XLA" not in peer.way)
+        return tuple(peer for peer in OURS if self.net not in OF_CONVOLUTIONS or "XLA" not in peer.way)
 
     def __str__(self) -> str:
         return f"{self.net}, batch {self.batch_size}"
