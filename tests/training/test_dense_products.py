@@ -159,6 +159,10 @@ def test_what_is_none_of_its(monkeypatch):
     assert not can_multiply_rows(rows, kernel)
     monkeypatch.setattr(dense_products, "FEWEST_ROWS", 20)
     assert can_multiply_rows(rows, kernel)
+    monkeypatch.setattr(dense_products, "LARGE_KERNEL", 1199)
+    assert not can_multiply_rows(rows, kernel)
+    monkeypatch.setattr(dense_products, "MANY_ROWS", 20)
+    assert can_multiply_rows(rows, kernel)
     monkeypatch.setattr(dense_products, "LEVEL", "another")
     assert not can_multiply_rows(rows, kernel)
 

@@ -1,6 +1,7 @@
 """Dense layers in float32 within what XLA compiles: what is behind the product is part of it."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,14 @@ SOURCE = "dense"
 LEVEL = "x86-64-v3"
 """The level of processors on which C++ was measured to be faster than XLA: those with AVX2 alone."""
 
-FEWEST_ROWS = 1024
-"""Rows with which C++ begins to be faster than XLA's own products."""
+FEWEST_ROWS = 256
+"""Rows with which C++ begins to be faster than XLA's own products, for a kernel that is not large."""
+
+MANY_ROWS = 1024
+"""Rows that are worth the packing of any kernel."""
+
+LARGE_KERNEL = 2**18
+"""More numbers than these are not packed for fewer rows: they would not stay in a core's cache."""
 
 FEWEST_COLUMNS = 16
 """Sides of a kernel below which most of a register would be idle."""
@@ -34,6 +41,8 @@ def can_multiply_rows(rows: Any, kernel: Any) -> bool:
         return False
     known = rows.shape.is_fully_defined() and kernel.shape.is_fully_defined()
     if not known or rows.shape[0] < FEWEST_ROWS or min(kernel.shape) < FEWEST_COLUMNS:
+        return False
+    if rows.shape[0] < MANY_ROWS and math.prod(kernel.shape) > LARGE_KERNEL:
         return False
     return level_of_cpu() == LEVEL and xla_function.is_there(SOURCE)
 

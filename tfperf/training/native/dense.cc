@@ -15,7 +15,7 @@ namespace ffi = xla::ffi;
 
 constexpr int64_t kWorthAThread = 1 << 18;        // multiplications
 constexpr int64_t kWorthAThreadToPack = 1 << 15;  // numbers
-constexpr int64_t kMostSums = 1 << 20;            // of a kernel's gradient, for which threads share the rows
+constexpr int64_t kMostSums = 1 << 19;            // of a kernel's gradient, for which threads share the rows
 
 // y (rows, columns) = x kernel + bias, without what is below 0 where there is a ReLU. The bias has numbers for all panels.
 void compute_rows(const float* x, int64_t rows, const Panels& kernel, const float* bias, bool relu, float* y) {
