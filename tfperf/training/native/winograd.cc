@@ -17,13 +17,13 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr int kPlaces = 4 * 4;                // of a transform
-constexpr int kTaps = 3 * 3;
-constexpr int64_t kTiles = 16 * kRowsAtOnce;  // that are transformed before they are multiplied
-constexpr int64_t kNumbersOfKernel = 1 << 20; // of a kernel's transform that are there at a time
-constexpr int64_t kWorthAThread = 1 << 20;    // multiplications
-constexpr int64_t kFewSums = 1 << 17;         // of a kernel's gradient, of which each part of the tiles has its own
-constexpr int64_t kApart = kColumns;          // numbers between two places: else all would lie in the same lines of a cache
+constexpr int kPlaces = 4 * 4;                 // of a transform
+constexpr int kTaps = 3 * 3;                   // of a kernel
+constexpr int64_t kTiles = 16 * kRowsAtOnce;   // that are transformed before they are multiplied
+constexpr int64_t kNumbersOfKernel = 1 << 20;  // of a kernel's transform that are there at a time
+constexpr int64_t kWorthAThread = 1 << 20;     // multiplications
+constexpr int64_t kFewSums = 1 << 17;          // of a kernel's gradient, of which each part of the tiles has its own
+constexpr int64_t kApart = kColumns;           // numbers between two places: else all would lie in the same lines of a cache
 
 // What is convolved, (images, height, width, channels), and what comes out, (images, made_height, made_width, filters).
 // `above` and `left` are the zeros before the inputs.
@@ -57,7 +57,7 @@ struct Transforms {
 template <int N>
 using Square = Vector<N>[4][4];
 
-// The numbers of each square along one axis and then along the other, by `make`, from four to four or fewer.
+// Transforms each line of a square along one axis and then along the other: `make` takes four numbers and changes them.
 template <int N, typename Make>
 inline void along_both(Square<N>& numbers, const Make& make) {
   for (int i = 0; i < 4; ++i) make(numbers[0][i], numbers[1][i], numbers[2][i], numbers[3][i]);
@@ -94,8 +94,8 @@ const auto kToKernel = [](auto& a, auto& b, auto& c, auto& d) {
   a = a + sum, b = difference, c = sum + d;
 };
 
-// Transforms some channels, from the first on, of what some tiles read in images of (height, width, channels): `rows` by
-// `columns` places from that of the tile on, but for `above` and `left`; beyond the images are zeros.
+// Transforms some channels, from the first on, of what tiles read in images of (height, width, channels): kSide by kSide places,
+// of which the first is `above` and `left` of where the tile begins. Beyond the images are zeros.
 template <int kSide, typename Make>
 void transform(const Form& of, const float* x, int64_t height, int64_t width, int64_t channels, int64_t above, int64_t left,
                int64_t begin, const Transforms& to, const Make& make) {
