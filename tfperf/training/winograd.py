@@ -19,7 +19,7 @@ LEVEL = "x86-64-v3"
 """The level of processors on which it was measured to be faster than oneDNN: those with AVX2 alone."""
 
 SIDE = 3
-"""Of the kernel."""
+"""The kernel is 3 x 3."""
 
 FEWEST_CHANNELS = 16
 """Channels and filters below which the transforms take longer than they spare."""
