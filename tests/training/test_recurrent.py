@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fixtures.layers import EXAMPLES, FEW, POLICIES, check_near, random_inputs
@@ -57,7 +57,7 @@ def both_ways(layer, *arguments, **options):
     return found
 
 
-@settings(EXAMPLES, max_examples=100)
+@EXAMPLES
 @given(data=st.data(), kind=KINDS, policy=POLICIES, training=st.booleans())
 def test_a_layer_of_any_kind_is_keras_s(data, kind, policy, training):
     batch, steps, features, units = (data.draw(one) for one in (FEW, FEW, FEW, st.integers(1, 20)))
