@@ -126,6 +126,10 @@ def main(
     net: Annotated[list[str] | None, typer.Option(help="Only this one; may be given several times.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Only this one.")] = None,
     seconds: Annotated[float, typer.Option(help="Of measuring, for each task.")] = SECONDS,
+    pytorch_alone: Annotated[
+        bool,
+        typer.Option("--pytorch-alone", help="Without Keras on JAX and on PyTorch, whose epochs may take minutes."),
+    ] = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="Write the figures here too.")] = None,
 ) -> None:
     """Train side by side."""
@@ -141,7 +145,7 @@ def main(
     held = True
     for task in tasks:
         with contextlib.ExitStack() as stack:
-            works, failed = prepared(task, stack)
+            works, failed = prepared(task, stack, () if pytorch_alone else ELSEWHERE)
             comparison = compare(works, time_limit=seconds, min_rounds=ROUNDS, turn_seconds=0.5)
         comparisons.append(comparison)
         for words, good in said(task, comparison, failed):
@@ -153,13 +157,15 @@ def main(
     raise typer.Exit(0 if held else 1)
 
 
-def prepared(task: Task, stack: contextlib.ExitStack) -> tuple[dict[str, InTurns], dict[str, str]]:
+def prepared(
+    task: Task, stack: contextlib.ExitStack, elsewhere: tuple[Peer, ...]
+) -> tuple[dict[str, InTurns], dict[str, str]]:
     """Start everyone, and check that they learn; who did not is told why."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     write_examples(task, folder)
     turns, failed = Turns(), dict[str, str]()
     loss, started = None, dict[str, tuple[float, PeerProcess]]()
-    peers = [peer for peer in (*KERAS, *task.ours, *PYTORCH, *ELSEWHERE) if is_computed(peer.precision)]
+    peers = [peer for peer in (*KERAS, *task.ours, *PYTORCH, *elsewhere) if is_computed(peer.precision)]
     if not is_computed("bfloat16"):
         console.print(f"{task}: nobody in bfloat16, in which this processor does not compute", style="dim")
     for peer in peers:
@@ -180,7 +186,7 @@ def prepared(task: Task, stack: contextlib.ExitStack) -> tuple[dict[str, InTurns
         stack.callback(process.wake)
         started[peer.name] = seconds, process
     fastest = min((seconds for seconds, _ in started.values()), default=0.0)
-    rivals = {peer.name: started[peer.name][0] for peer in (*PYTORCH, *ELSEWHERE) if peer.name in started}
+    rivals = {peer.name: started[peer.name][0] for peer in (*PYTORCH, *elsewhere) if peer.name in started}
     compared = (DEFAULT, min(rivals, key=rivals.__getitem__, default=""))
     works = {}
     for name, (seconds, process) in started.items():
