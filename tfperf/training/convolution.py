@@ -99,15 +99,16 @@ def convolve(
 def _by_winograd(inputs: Any, kernel: Any, bias: Any, padding: str) -> Any:
     asked = is_watched(inputs)  # of what nobody asks for no graph leaves out C++
 
-    def convolved(inputs: Any, kernel: Any, bias: Any) -> Any:
+    def convolved(inputs: Any, kernel: Any, *biases: Any) -> Any:
         def backward(upstream: Any) -> list[Any]:
             given = upstream, inputs, kernel, padding
             back = input_gradient_by_winograd(*given) if asked else None
-            return [back, kernel_gradient_by_winograd(*given), tf.reduce_sum(upstream, [0, 1, 2])]
+            gradients = [back, kernel_gradient_by_winograd(*given)]
+            return gradients + [tf.reduce_sum(upstream, [0, 1, 2]) for _ in biases]
 
-        return convolve_by_winograd(inputs, kernel, bias, padding), backward
+        return convolve_by_winograd(inputs, kernel, biases[0] if biases else None, padding), backward
 
-    return with_gradient(convolved)(inputs, kernel, tf.zeros(kernel.shape[3:]) if bias is None else bias)
+    return with_gradient(convolved)(inputs, kernel, *([] if bias is None else [bias]))
 
 
 def _has_many_weights(kernel: Any) -> bool:

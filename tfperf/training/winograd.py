@@ -53,7 +53,7 @@ def convolve_by_winograd(inputs: Any, kernel: Any, bias: Any, padding: str) -> A
     Args:
         inputs: (batch, height, width, channels), float32; height and width are known.
         kernel: (3, 3, channels, filters), float32.
-        bias: (filters,), float32.
+        bias: (filters,), float32; None: none.
         padding: "same" or "valid".
 
     Returns:
@@ -61,7 +61,8 @@ def convolve_by_winograd(inputs: Any, kernel: Any, bias: Any, padding: str) -> A
 
     Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
     """
-    return _functions(padding.upper()).convolution(inputs, kernel, bias)
+    added = tf.zeros(kernel.shape[3:]) if bias is None else bias
+    return _functions(padding.upper()).convolution(inputs, kernel, added)
 
 
 def input_gradient_by_winograd(upstream: Any, inputs: Any, kernel: Any, padding: str) -> Any:

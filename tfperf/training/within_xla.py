@@ -86,8 +86,7 @@ def _convolved(layer: Any, inputs: Any) -> Any:
         if can_convolve(*images):
             outputs = convolve_by_amx(images.inputs, images.kernel, images.padding)
         elif can_be_by_winograd(*images):
-            zeros = tf.zeros(images.kernel.shape[3:]) if bias is None else bias
-            outputs, bias = convolve_by_winograd(images.inputs, images.kernel, zeros, images.padding), None
+            outputs, bias = convolve_by_winograd(images.inputs, images.kernel, bias, images.padding), None
         elif can_convolve_directly(images.inputs, images.kernel, images.padding):
             outputs = convolve_directly(*images)
         else:

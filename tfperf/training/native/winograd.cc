@@ -265,7 +265,7 @@ void find_kernel(ffi::ThreadPool& pool, const Form& of, const float* x, const fl
     });
     for (int64_t channel = 0; channel < of.channels; ++channel)
       finish_kernel(of, sums, parts, channel, 0, of.filters, dkernel);
-    return;
+    return of_sums.forget_if_large();
   }
   const int64_t panels = divided_up(of.filters, kColumns);
   parts = std::min(parts, panels);
