@@ -45,14 +45,15 @@ def convolve(
 ) -> Any:
     """Convolve and add a bias, with gradients that are faster than oneDNN's.
 
-    In float32 C++ computes the gradients, where there is a compiler, and on processors with AVX2 alone by Winograd's
-    method the whole convolution where the kernel is 3 x 3 and the strides are 1. A kernel's gradient sums products of
-    inputs and upstream gradients over batch and places. That is a convolution too: of the inputs, with channels as the
-    batch, by the upstream gradients. oneDNN's forward convolutions in bfloat16 are faster on CPUs without matrix units
-    than its gradients of kernels. By AMX, in bfloat16 and with strides of 1, the products are summed in C++; without a
-    compiler the gradient is oneDNN's there. Where a kernel has many weights, C++ computes the outputs and the gradient
-    of the inputs there as well. Where the kernel is of one place, 1 x 1, the sum is a product of two matrices, and so
-    is the gradient of the inputs where the strides are 1.
+    Where the kernel is 3 x 3 and the strides are 1, C++ computes the whole convolution by Winograd's method: in float32
+    on processors with AVX2, in bfloat16 on those that multiply in it, and nowhere beside AMX. Else C++ computes the
+    gradients in float32. In bfloat16 a kernel's gradient sums products of inputs and upstream gradients over batch and
+    places. That is a convolution too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's
+    forward convolutions in bfloat16 are faster on CPUs without matrix units than its gradients of kernels. By AMX, in
+    bfloat16 and with strides of 1, the products are summed in C++. Where a kernel has many weights, C++ computes the
+    outputs and the gradient of the inputs there as well. Without a compiler the gradient is oneDNN's with AMX, and else
+    such a convolution. Where the kernel is of one place, 1 x 1, the sum is a product of two matrices, and so is the
+    gradient of the inputs where the strides are 1.
 
     Args:
         inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.

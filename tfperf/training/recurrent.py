@@ -70,10 +70,14 @@ class _Compiled(keras.layers.Layer):  # type: ignore[misc]
         cell, steps = self.cell, sequences.shape[1] or tf.shape(sequences)[1]
         given = tf.matmul(tf.reshape(sequences, [-1, sequences.shape[2]]), cell.kernel)
         bias, inner_bias = _biases(cell)
-        given = given if bias is None else tf.nn.bias_add(given, bias)
-        operands = given, cell.recurrent_kernel, inner_bias, tf.concat(initial_state, axis=1)
+        given, kernel, inner_bias, initial = (
+            tf.cast(one, tf.float32)
+            for one in (given, cell.recurrent_kernel, inner_bias, tf.concat(initial_state, axis=1))
+        )
+        # In bfloat16 its gradient would be summed in that
+        given = given if bias is None else tf.nn.bias_add(given, tf.cast(bias, tf.float32))
         flags = tf.ones([1], tf.uint8) if seen is None else tf.reshape(tf.cast(seen, tf.uint8), [-1])
-        found = _through_steps(self.kind)(*(tf.cast(one, tf.float32) for one in operands), flags)
+        found = _through_steps(self.kind)(given, kernel, inner_bias, initial, flags)
         outputs, last = (tf.cast(one, self.compute_dtype) for one in found)
         return tf.reshape(outputs, [-1, steps, cell.units]), tf.split(last, len(initial_state), axis=1)
 
@@ -106,8 +110,10 @@ class CompiledGRU(_Compiled, keras.layers.GRU):  # type: ignore[misc]
 
 def _biases(cell: Any) -> tuple[Any, Any]:
     """What is added to the products of inputs, None: nothing, and to those of outputs, (gates,)."""
-    if cell.bias is None or len(cell.bias.shape) == 1:
-        return cell.bias, tf.zeros([cell.recurrent_kernel.shape[1]])
+    if cell.bias is None:
+        return None, tf.zeros([cell.recurrent_kernel.shape[1]])
+    if len(cell.bias.shape) == 1:  # where both are only summed
+        return None, cell.bias
     of_inputs, of_outputs = tf.unstack(tf.convert_to_tensor(cell.bias))
     return of_inputs, of_outputs
 

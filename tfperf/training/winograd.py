@@ -1,4 +1,4 @@
-"""Convolutions of 3 x 3 in float32 by Winograd's method, in C++: 16 products where there would be 36."""
+"""Convolutions of 3 x 3 by Winograd's method, in C++: 16 products where there would be 36."""
 
 import functools
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfperf.native.processor import level_of_cpu
+from tfperf.native.processor import flags_of_cpu, has_amx, level_of_cpu
 from tfperf.training import xla_function
 from tfperf.training.gradients import differentiable, gradients_by
 from tfperf.training.padding import are_sizes_plain, convolved_side
@@ -15,8 +15,8 @@ __all__ = ["can_be_by_winograd", "convolve_by_winograd", "input_gradient_by_wino
 
 SOURCE = "winograd"
 
-LEVEL = "x86-64-v3"
-"""The level of processors on which it was measured to be faster than oneDNN: those with AVX2 alone."""
+LEVELS = ("x86-64-v3", "x86-64-v4")
+"""The levels of processors on which it was measured to be faster than oneDNN in float32."""
 
 SIDE = 3
 """The kernel is 3 x 3."""
@@ -36,13 +36,20 @@ def can_be_by_winograd(inputs: Any, kernel: Any, strides: tuple[int, int], paddi
         strides: of height and width.
         padding: of any word.
     """
-    if not inputs.dtype == kernel.dtype == tf.float32 or tuple(strides) != (1, 1):
+    if inputs.dtype != kernel.dtype or inputs.dtype.name not in xla_function.TYPES or tuple(strides) != (1, 1):
         return False
     if not are_sizes_plain(inputs, kernel, padding) or tuple(kernel.shape[:2]) != (SIDE, SIDE):
         return False
     made = min(convolved_side(side, SIDE, 1, padding)[0] for side in inputs.shape[1:3])
     many = min(kernel.shape[2:]) >= FEWEST_CHANNELS and made >= FEWEST_PLACES
-    return many and level_of_cpu() == LEVEL and xla_function.is_there(SOURCE)
+    return many and is_faster_in(inputs.dtype.name) and xla_function.is_there(SOURCE)
+
+
+def is_faster_in(dtype: str) -> bool:
+    """Whether it is expected to be faster than oneDNN on this processor, in "float32" or "bfloat16"."""
+    if has_amx():
+        return False
+    return level_of_cpu() in LEVELS if dtype == "float32" else "avx512_bf16" in flags_of_cpu()
 
 
 def convolve_by_winograd(inputs: Any, kernel: Any, bias: Any, padding: str) -> Any:
@@ -61,7 +68,7 @@ def convolve_by_winograd(inputs: Any, kernel: Any, bias: Any, padding: str) -> A
 
     Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
     """
-    added = tf.zeros(kernel.shape[3:]) if bias is None else bias
+    added = tf.zeros(kernel.shape[3:], kernel.dtype) if bias is None else bias
     return _functions(padding.upper()).convolution(inputs, kernel, added)
 
 
@@ -102,8 +109,9 @@ def _functions(padding: str) -> _Functions:
         return [convolved_side(side, SIDE, 1, padding) for side in inputs.shape[1:3]]
 
     def called(part: str, operands: list[Any], shape: Any, zeros: list[int]) -> Any:
-        form = tf.TensorSpec(shape, tf.float32)
-        return xla_function.call(f"tfperf_winograd{part}_f32", operands, [form], above=zeros[0], left=zeros[1])[0]
+        form = tf.TensorSpec(shape, operands[0].dtype)
+        name = f"tfperf_winograd{part}_{xla_function.TYPES[form.dtype.name]}"
+        return xla_function.call(name, operands, [form], above=zeros[0], left=zeros[1])[0]
 
     @xla_function.compiled
     def forward(inputs: Any, kernel: Any, bias: Any) -> Any:

@@ -77,20 +77,49 @@ inline void store(Vector<N> numbers, float* to) {
 
 // Rounded as `narrow` does; processors that do it themselves take numbers below 2^-126 for 0.
 template <int N>
-inline void store(Vector<N> numbers, bfloat16* to) {
+inline typename Neighbours<N>::Halves halves_of(Vector<N> numbers) {
 #ifdef __AVX512BF16__
-  if constexpr (N == 16) {
-    const __m256bh halves = _mm512_cvtneps_pbh((__m512)numbers);
-    std::memcpy(to, &halves, sizeof halves);
-    return;
-  }
+  if constexpr (N == 16) return (typename Neighbours<N>::Halves)_mm512_cvtneps_pbh((__m512)numbers);
 #endif
   using Bits = typename Neighbours<N>::Bits;
   Bits bits;
   std::memcpy(&bits, &numbers, sizeof bits);
   const Bits rounded = numbers == numbers ? bits + 0x7fffu + ((bits >> 16) & 1u) : bits | 0x400000u;
-  const auto halves = __builtin_convertvector(rounded >> 16, typename Neighbours<N>::Halves);
+  return __builtin_convertvector(rounded >> 16, typename Neighbours<N>::Halves);
+}
+
+template <int N>
+inline void store(Vector<N> numbers, bfloat16* to) {
+  const auto halves = halves_of<N>(numbers);
   std::memcpy(to, &halves, sizeof halves);
+}
+
+// Two bfloat16 have the bits of a float and are passed on as one, a pair.
+template <int N>
+inline Vector<N> paired(Vector<N> first, Vector<N> second) {
+  using Bits = typename Neighbours<N>::Bits;
+  const Bits low = __builtin_convertvector(halves_of<N>(first), Bits);
+  const Bits high = __builtin_convertvector(halves_of<N>(second), Bits);
+  return (Vector<N>)(low | high << 16);
+}
+
+// Adds products with a number; in bfloat16 those with the first of a pair and those with the second.
+template <typename T>
+inline Vector<kLanes> add_products(Vector<kLanes> sums, float number, Vector<kLanes> numbers) {
+  if constexpr (std::is_same_v<T, float>) {
+    return sums + number * numbers;
+  } else {
+#ifdef __AVX512BF16__
+    return (Vector<kLanes>)_mm512_dpbf16_ps((__m512)sums, (__m512bh)numbers, (__m512bh)_mm512_set1_ps(number));
+#else
+    using Bits = typename Neighbours<kLanes>::Bits;
+    const Bits some = (Bits)numbers;
+    uint32_t one;
+    std::memcpy(&one, &number, sizeof one);
+    bfloat16 first{static_cast<uint16_t>(one)}, second{static_cast<uint16_t>(one >> 16)};
+    return sums + widened(first) * (Vector<kLanes>)(some << 16) + widened(second) * (Vector<kLanes>)(some & 0xffff0000u);
+#endif
+  }
 }
 
 // Does work(N, at) for all of `count` neighbours, N of them from `at` on at a time; N is a constant.

@@ -1,4 +1,5 @@
-// Matrices in panels, and products with them: sums of some rows by some columns stay in registers.
+// Matrices in panels, and products with them: sums of some rows by some columns stay in registers. Matrices of bfloat16 have a
+// pair of numbers in place of each float, which are multiplied by those of a pair and summed.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +57,7 @@ inline void pack_transposed(const float* numbers, const Panels& to) {
 }
 
 // Adds products of rows with a panel to sums, which begin as 0 or as they are in c; of each vector of them `last` is kept.
-template <int kRows, typename Last>
+template <int kRows, typename T, typename Last>
 inline void multiply_rows(const Left& a, const float* panel, int64_t inner, float* c, int64_t c_width, int64_t columns,
                           bool adds, const Last& last) {
   Vector<kLanes> sums[kRows][kVectors] = {};
@@ -66,7 +67,7 @@ inline void multiply_rows(const Left& a, const float* panel, int64_t inner, floa
     Vector<kLanes> numbers[kVectors];
     for (int v = 0; v < kVectors; ++v) numbers[v] = load<kLanes>(panel + v * kLanes);
     for (int i = 0; i < kRows; ++i)
-      for (int v = 0; v < kVectors; ++v) sums[i][v] += from[i * a.row] * numbers[v];
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = add_products<T>(sums[i][v], from[i * a.row], numbers[v]);
   }
   for (int i = 0; i < kRows; ++i, c += c_width) {
     alignas(64) float some[kColumns] = {};
@@ -81,27 +82,27 @@ inline void multiply_rows(const Left& a, const float* panel, int64_t inner, floa
 }
 
 // The same for as many blocks of kRows rows as there are, then for what is left in smaller ones.
-template <int kRows, typename Last>
+template <int kRows, typename T, typename Last>
 inline void multiply_all(Left a, int64_t rows, const float* panel, int64_t inner, float* c, int64_t c_width,
                          int64_t columns, bool adds, const Last& last) {
   for (; rows >= kRows; rows -= kRows, a = a.from(kRows), c += kRows * c_width)
-    multiply_rows<kRows>(a, panel, inner, c, c_width, columns, adds, last);
-  if constexpr (kRows > 1) multiply_all<kRows - 1>(a, rows, panel, inner, c, c_width, columns, adds, last);
+    multiply_rows<kRows, T>(a, panel, inner, c, c_width, columns, adds, last);
+  if constexpr (kRows > 1) multiply_all<kRows - 1, T>(a, rows, panel, inner, c, c_width, columns, adds, last);
 }
 
 const auto kAsItIs = [](Vector<kLanes> sum, int) { return sum; };
 
 // c = a b, or c += a b; of each vector of the finished sums what last(panel)(sum, vector) makes of it is kept. The rows of c
 // are c_width numbers apart.
-template <typename Last>
+template <typename T = float, typename Last>
 inline void multiply_panels(const Left& a, int64_t rows, const Panels& b, float* c, int64_t c_width, bool adds, const Last& last) {
   for (int64_t k = 0; k < b.rows; k += kSummed) {
     const Left from{a.numbers + k * a.column, a.row, a.column};
     const int64_t summed = std::min(kSummed, b.rows - k);
     for (int64_t panel = 0; panel < b.count(); ++panel) {
       const auto add = [&](const auto& finished) {
-        multiply_all<kRowsAtOnce>(from, rows, b.at(panel, k), summed, c + panel * kColumns, c_width, b.width(panel),
-                                  adds || k > 0, finished);
+        multiply_all<kRowsAtOnce, T>(from, rows, b.at(panel, k), summed, c + panel * kColumns, c_width, b.width(panel),
+                                     adds || k > 0, finished);
       };
       k + summed < b.rows ? add(kAsItIs) : add(last(panel));
     }
@@ -110,6 +111,7 @@ inline void multiply_panels(const Left& a, int64_t rows, const Panels& b, float*
 
 // c = a^T b, or c += a^T b, of `rows` rows: c is (inner, columns). The rows of each matrix are so many numbers apart. For
 // kRowsAtOnce rows of c the numbers of a are put side by side.
+template <typename T = float>
 inline void multiply_transposed(const float* a, int64_t a_width, const float* b, int64_t b_width, int64_t rows, int64_t inner,
                                 int64_t columns, float* c, int64_t c_width, bool adds) {
   static thread_local Buffer of_a, of_b;
@@ -129,9 +131,9 @@ inline void multiply_transposed(const float* a, int64_t a_width, const float* b,
       }
       for (int64_t panel = 0; panel < panels.count(); ++panel)
         for (int64_t j = 0; j < together; j += kRowsAtOnce)
-          multiply_all<kRowsAtOnce>({beside + j * summed, 1, kRowsAtOnce}, std::min<int64_t>(kRowsAtOnce, together - j),
-                                    panels.at(panel), summed, c + (i + j) * c_width + panel * kColumns, c_width,
-                                    panels.width(panel), adds || k > 0, kAsItIs);
+          multiply_all<kRowsAtOnce, T>({beside + j * summed, 1, kRowsAtOnce}, std::min<int64_t>(kRowsAtOnce, together - j),
+                                       panels.at(panel), summed, c + (i + j) * c_width + panel * kColumns, c_width,
+                                       panels.width(panel), adds || k > 0, kAsItIs);
     }
   }
   of_a.forget_if_large();
