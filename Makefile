@@ -1,4 +1,4 @@
-# `make cook` runs the main dish, `make test` checks everything, `make quick` what takes no time. Each sets up .venv first, once.
+# `make cook` runs the main dish, `make test` checks, `make thorough` all, `make quick` what takes no time. Each sets up .venv first, once.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -8,7 +8,10 @@ PEERS := .venv-peers/.installed
 BOOK := docs/_build
 TRANSLATED := index start errata glossary recipes concordance
 
-.PHONY: cook quick test lint types data peers docs translations record clean
+# Which quarter of the test files that start TensorFlow or processes has its turn: another commit has another one.
+SHARE ?= $(shell made=$$(git log -1 --format=%ct 2>/dev/null) && echo $$((made % 4 + 1))/4 || echo 1/1)
+
+.PHONY: cook quick test thorough lint types data peers docs translations record clean
 
 cook: $(STAMP) data
 	$(BIN)/tfperf run hybridize mnist_mixed_mirrored save_model
@@ -17,9 +20,14 @@ cook: $(STAMP) data
 quick: lint types
 	$(BIN)/python -m pytest -n 2 --dist loadfile --quick
 
-# Two test files at a time: most of a test's time is one process starting.
+# Every recipe, two ranks of Horovod, all that takes no time, and a quarter of the rest. Two test files at a time: most of a
+# test's time is one process starting.
 test: lint types data $(HOROVOD)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 25
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations 25 --share $(SHARE)
+
+# All tests.
+thorough:
+	$(MAKE) test SHARE=1/1
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

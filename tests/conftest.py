@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.fixtures.shares import Share, share_of
 from tests.fixtures.untuned import leave_out_tuner
 from tfperf.measure import Conditions, Environment, Measurement, Stop
 from tfperf.measure.memory import MemoryPeak
@@ -45,6 +46,13 @@ STARTS = re.compile(
 def pytest_addoption(parser):
     """`make quick` is for what a developer runs all the time."""
     parser.addoption("--quick", action="store_true", help="leave out tests that start TensorFlow or processes")
+    parser.addoption(
+        "--share",
+        type=share_of,
+        default=Share(1, 1),
+        metavar="2/3",
+        help="of the test files that start TensorFlow or processes run the second of three parts",
+    )
 
 
 def starts(file):
@@ -53,9 +61,12 @@ def starts(file):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """With --quick, leave out a test file in which one of them stands."""
-    is_test = config.getoption("--quick") and collection_path.match("test_*.py")
-    return True if is_test and starts(collection_path) else None
+    """With --quick, leave out a test file in which one of them stands; with --share, one that belongs to another."""
+    if not collection_path.match("test_*.py"):
+        return None
+    has_turn = config.getoption("--share").has(collection_path.relative_to(TESTS).as_posix())
+    left_out = config.getoption("--quick") or not has_turn
+    return True if left_out and starts(collection_path) else None
 
 
 def pytest_collection_modifyitems(config, items):

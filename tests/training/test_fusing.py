@@ -1,5 +1,7 @@
 """`fuse` finds the layers of any model, changes those that pay, and leaves what the model computes as it was."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import tensorflow as tf
 
 from tfperf.exports import export, verify
 from tfperf.measure import Ratio, Verdict
-from tfperf.training import fast_optimizer, fuse, fusing, unfuse
+from tfperf.training import fast_optimizer, fuse, fusing, unfuse, xla_function
 from tfperf.training.fusing import LayerTimes
 from tfperf.training.saved_form import form_name, plain_class
 
@@ -141,12 +143,16 @@ def test_what_is_decided_is_kept_and_the_rest_measured_again(verdicts, measureme
     assert last == verdicts[-1]
 
 
+@pytest.mark.filterwarnings("ignore:training goes on without")
 def test_what_was_measured_without_a_compiler_is_measured_again_with_one(tmp_path, monkeypatch):
     monkeypatch.setenv("TFPERF_CACHE", str(tmp_path))
+    is_there = functools.cache(xla_function.is_there.__wrapped__)
+    monkeypatch.setattr(xla_function, "is_there", is_there)
     inputs = keras.Input((8, 8, 4))
     model = keras.Model(inputs, keras.layers.Conv2D(4, 3, padding="same")(inputs))
     for compiler in ("/no/such/compiler", "c++", "c++"):
         monkeypatch.setenv("CXX", compiler)
+        is_there.cache_clear()
         fuse(model, time_limit=0.05)
         unfuse(model)
     assert len(list(tmp_path.rglob("layer-*.json"))) == 2
