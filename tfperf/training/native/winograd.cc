@@ -19,15 +19,15 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-constexpr int kPlaces = 4 * 4;                 // of a transform
-constexpr int kTaps = 3 * 3;                   // of a kernel
-constexpr int64_t kTiles = 8 * kRowsAtOnce;            // that are transformed before they are multiplied
-constexpr int64_t kTilesOfGradient = 16 * kRowsAtOnce; // the same, where products with all of them are summed
-constexpr int64_t kNumbersOfKernel = 1 << 20;  // of a kernel's transform that are there at a time
-constexpr int64_t kWorthAThread = 1 << 20;     // multiplications
-constexpr int64_t kFewSums = 1 << 18;          // of a kernel's gradient, of which each part of the tiles has its own
-constexpr int64_t kManySums = 1 << 20;         // more are not found at a time
-constexpr int64_t kApart = kColumns;           // numbers between two places: else all would lie in the same lines of a cache
+constexpr int kPlaces = 4 * 4;                          // of a transform
+constexpr int kTaps = 3 * 3;                            // of a kernel
+constexpr int64_t kTiles = 8 * kRowsAtOnce;             // that are transformed before they are multiplied
+constexpr int64_t kTilesOfGradient = 16 * kRowsAtOnce;  // the same, where products with all of them are summed
+constexpr int64_t kNumbersOfKernel = 1 << 20;           // of a kernel's transform that are there at a time
+constexpr int64_t kWorthAThread = 1 << 20;              // multiplications
+constexpr int64_t kFewSums = 1 << 18;                   // of a kernel's gradient, of which each part of the tiles has its own
+constexpr int64_t kManySums = 1 << 20;                  // more are not found at a time
+constexpr int64_t kApart = kColumns;                    // numbers between two places: else they share lines of a cache
 
 // What is convolved, (images, height, width, channels), and what comes out, (images, made_height, made_width, filters).
 // `above` and `left` are the zeros before the inputs.
