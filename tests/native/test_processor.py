@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from tfperf.native.processor import described, flags_of_cpu, level_of_cpu, saturates_int8
+from tfperf.native import processor
+from tfperf.native.processor import (
+    described,
+    flags_of_cpu,
+    has_amx,
+    level_of_cpu,
+    multiplies_pairs,
+    saturates_int8,
+)
 
 
 def test_flags_are_those_of_the_first_processor(tmp_path):
@@ -45,6 +53,21 @@ def test_8_bit_products_are_cut_off_before_vnni(words, saturates, tmp_path):
     file = tmp_path / "cpuinfo"
     file.write_text(f"processor\t: 0\n{words}\nbugs\t\t: avx512_vnni\n")
     assert saturates_int8(file) is saturates
+
+
+@pytest.mark.parametrize(
+    ("flags", "pairs", "amx"),
+    [
+        ({"avx512f"}, False, False),
+        ({"avx512f", "avx512_bf16"}, True, False),
+        ({"avx512f", "avx512_bf16", "amx_tile", "amx_bf16"}, False, True),
+    ],
+)
+def test_products_in_bfloat16_are_of_pairs_where_there_are_no_tiles(flags, pairs, amx, monkeypatch):
+    monkeypatch.setattr(processor, "flags_of_cpu", lambda: frozenset(flags))
+    has_amx.cache_clear()
+    assert (multiplies_pairs(), has_amx()) == (pairs, amx)
+    has_amx.cache_clear()
 
 
 def test_with_weights_of_7_bits_no_sum_of_two_products_is_cut_off():

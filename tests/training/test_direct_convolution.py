@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.fixtures.amx import SIDE
 from tests.fixtures.layers import whole_numbers
-from tfperf.training import convolve
+from tfperf.training import convolution, convolve
 from tfperf.training.direct_convolution import (
     can_convolve_directly,
     convolve_directly,
@@ -65,6 +65,9 @@ def check_exact(found, exact, dtype):
 @example(3, (2, 1), 5, 7, (5, 4), (1, 1), "same", "float32")  # the kernel is larger
 @example(2, (9, 9), 3, 5, (2, 1), (4, 3), "same", "float32")  # some inputs are never read
 @example(2, (9, 8), 300, 17, (2, 2), (1, 1), "valid", "float32")  # read where they lie, in several stretches
+@example(37, (6, 5), 7, 20, (5, 3), (1, 1), "same", "bfloat16")  # several images are computed together; one is left
+@example(37, (6, 5), 7, 20, (5, 3), (1, 1), "same", "float32")
+@example(33, (13, 13), 20, 50, (5, 5), (1, 1), "valid", "bfloat16")
 @settings(max_examples=80, deadline=None)
 def test_it_is_tensorflow_s_for_any_shape(batch, size, channels, filters, kernel, strides, padding, dtype):
     assume(padding == "same" or all(side >= width for side, width in zip(size, kernel, strict=True)))
@@ -142,6 +145,27 @@ def calls_of(function, *operands):
     """How many functions in C++ a graph calls."""
     graph = tf.function(function, autograph=False).get_concrete_function(*operands).graph.as_graph_def()
     return sum(node.op == "XlaCallModule" for one in graph.library.function for node in one.node_def)
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_convolve_sums_a_kernel_s_gradient_in_pairs_where_the_processor_multiplies_them(padding, monkeypatch):
+    """And no other: oneDNN's are as fast."""
+    monkeypatch.setattr(convolution, "multiplies_pairs", lambda: True)
+    monkeypatch.setattr(convolution, "can_be_by_winograd", lambda *_: False)
+    numbers = whole_numbers((5, 9, 8, 7), (3, 2, 7, 20), output_shape((5, 9, 8, 7), (3, 2, 7, 20), (2, 1), padding))
+    inputs, kernel, upstream = (tf.cast(one, tf.bfloat16) for one in numbers)
+
+    def trained(inputs, kernel, upstream):
+        with tf.GradientTape() as tape:
+            tape.watch([inputs, kernel])
+            outputs = convolve(inputs, kernel, strides=(2, 1), padding=padding)
+        return tape.gradient(outputs, [inputs, kernel], upstream)
+
+    given = inputs, kernel, upstream
+    check_exact(trained(*given), in_float64(*numbers, (2, 1), padding)[1:], tf.bfloat16)
+    assert calls_of(trained, *given) == 1
+    monkeypatch.setattr(convolution, "multiplies_pairs", lambda: False)
+    assert calls_of(trained, *given) == 0
 
 
 def test_convolve_has_those_gradients_in_float32_that_are_asked_for_and_no_c_where_no_tape_sees_it():

@@ -3,7 +3,15 @@
 import functools
 from pathlib import Path
 
-__all__ = ["CPU_DESCRIPTION", "described", "flags_of_cpu", "has_amx", "level_of_cpu", "saturates_int8"]
+__all__ = [
+    "CPU_DESCRIPTION",
+    "described",
+    "flags_of_cpu",
+    "has_amx",
+    "level_of_cpu",
+    "multiplies_pairs",
+    "saturates_int8",
+]
 
 CPU_DESCRIPTION = Path("/proc/cpuinfo")
 
@@ -39,6 +47,11 @@ def flags_of_cpu(description: Path = CPU_DESCRIPTION) -> frozenset[str]:
 def has_amx() -> bool:
     """Whether the processor multiplies matrices in bfloat16 by AMX, and rounds to bfloat16 itself."""
     return flags_of_cpu() >= {"amx_tile", "amx_bf16", "avx512_bf16"}
+
+
+def multiplies_pairs() -> bool:
+    """Whether the processor's fastest products in bfloat16 are of pairs of numbers, by AVX512-BF16: it has no AMX."""
+    return "avx512_bf16" in flags_of_cpu() and not has_amx()
 
 
 def level_of_cpu(description: Path = CPU_DESCRIPTION) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfperf.native.processor import has_amx
+from tfperf.native.processor import has_amx, multiplies_pairs
 from tfperf.training import xla_function
 from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
@@ -45,15 +45,15 @@ def convolve(
 ) -> Any:
     """Convolve and add a bias, with gradients that are faster than oneDNN's.
 
-    Where the kernel is 3 x 3 and the strides are 1, C++ computes the whole convolution by Winograd's method: in float32
-    on processors with AVX2, in bfloat16 on those that multiply in it, and nowhere beside AMX. Else C++ computes the
-    gradients in float32. In bfloat16 a kernel's gradient sums products of inputs and upstream gradients over batch and
-    places. That is a convolution too: of the inputs, with channels as the batch, by the upstream gradients. oneDNN's
-    forward convolutions in bfloat16 are faster on CPUs without matrix units than its gradients of kernels. By AMX, in
-    bfloat16 and with strides of 1, the products are summed in C++. Where a kernel has many weights, C++ computes the
-    outputs and the gradient of the inputs there as well. Without a compiler the gradient is oneDNN's with AMX, and else
-    such a convolution. Where the kernel is of one place, 1 x 1, the sum is a product of two matrices, and so is the
-    gradient of the inputs where the strides are 1.
+    Where the kernel is 3 x 3 and the strides are 1, C++ computes the whole convolution by Winograd's method: in
+    float32 on processors with AVX2, in bfloat16 on those that multiply in it, and nowhere beside AMX. Else C++
+    computes the gradients in float32. In bfloat16 a kernel's gradient sums products of inputs and upstream gradients
+    over batch and places. That is a convolution too: of the inputs, with channels as the batch, by the upstream
+    gradients. oneDNN's forward convolutions in bfloat16 are faster on CPUs without matrix units than its gradients of
+    kernels. C++ sums the products by AMX, in bfloat16 and with strides of 1, and where the processor multiplies pairs
+    of bfloat16. Where a kernel has many weights, C++ computes by AMX the outputs and the gradient of the inputs as
+    well. Without a compiler the gradient is oneDNN's with AMX, and else such a convolution. Where the kernel is of one
+    place, 1 x 1, the sum is a product of two matrices, and so is the gradient of the inputs where the strides are 1.
 
     Args:
         inputs: (batch, height, width, channels), float32 or bfloat16; height and width are known.
@@ -123,6 +123,12 @@ def _is_summed_directly(inputs: Any, kernel: Any, padding: str) -> bool:
     return of_places and can_convolve_directly(inputs, kernel, padding)
 
 
+def _is_summed_in_pairs(inputs: Any, kernel: Any, padding: str) -> bool:
+    """Whether C++ computes the kernel's gradient alone, in bfloat16; oneDNN is as fast at the others."""
+    in_pairs = inputs.dtype == tf.bfloat16 and tuple(kernel.shape[:2]) != (1, 1) and multiplies_pairs()
+    return in_pairs and can_convolve_directly(inputs, kernel, padding)
+
+
 def _is_by_amx(inputs: Any, kernel: Any, strides: tuple[int, int]) -> bool:
     """Whether AMX multiplies, in bfloat16 and with strides of 1: C++ is faster there than a convolution forward.
 
@@ -145,6 +151,8 @@ def _kernel_gradient(
     upstream: Any, inputs: Any, kernel: Any, strides: tuple[int, int], padding: str, *, training: bool
 ) -> Any:
     """The gradient of the kernel, of its shape."""
+    if training and _is_summed_in_pairs(inputs, kernel, padding):
+        return kernel_gradient_directly(upstream, inputs, kernel, strides, padding)
     if not _is_by_amx(inputs, kernel, strides):
         return _swapped(inputs, upstream, kernel.shape, strides, padding)
     if training and can_be_by_amx():

@@ -72,7 +72,7 @@ class LayerTimes(Value):
     """What a layer takes in Keras's form and in the faster one, forward and backward in training."""
 
     format: Literal["tfperf layer times"] = "tfperf layer times"
-    version: Literal[14] = 14
+    version: Literal[15] = 15
     plain_seconds: float = Field(gt=0)
     fast_seconds: float = Field(gt=0)
     ratio: Ratio

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfperf.native.processor import flags_of_cpu, has_amx, level_of_cpu
+from tfperf.native.processor import has_amx, level_of_cpu, multiplies_pairs
 from tfperf.training import xla_function
 from tfperf.training.gradients import differentiable, gradients_by
 from tfperf.training.padding import are_sizes_plain, convolved_side
@@ -47,9 +47,9 @@ def can_be_by_winograd(inputs: Any, kernel: Any, strides: tuple[int, int], paddi
 
 def is_faster_in(dtype: str) -> bool:
     """Whether it is expected to be faster than oneDNN on this processor, in "float32" or "bfloat16"."""
-    if has_amx():
-        return False
-    return level_of_cpu() in LEVELS if dtype == "float32" else "avx512_bf16" in flags_of_cpu()
+    if dtype == "bfloat16":
+        return multiplies_pairs()
+    return level_of_cpu() in LEVELS and not has_amx()
 
 
 def convolve_by_winograd(inputs: Any, kernel: Any, bias: Any, padding: str) -> Any:

@@ -95,6 +95,22 @@ inline void store(Vector<N> numbers, bfloat16* to) {
 }
 
 // Two bfloat16 have the bits of a float and are passed on as one, a pair.
+inline float paired(bfloat16 first, bfloat16 second) {
+  const uint32_t bits = first.bits | static_cast<uint32_t>(second.bits) << 16;
+  float pair;
+  std::memcpy(&pair, &bits, sizeof pair);
+  return pair;
+}
+
+template <int N>
+inline Vector<N> paired(const bfloat16* first, const bfloat16* second) {
+  using Bits = typename Neighbours<N>::Bits;
+  typename Neighbours<N>::Halves low, high;
+  std::memcpy(&low, first, sizeof low);
+  std::memcpy(&high, second, sizeof high);
+  return (Vector<N>)(__builtin_convertvector(low, Bits) | __builtin_convertvector(high, Bits) << 16);
+}
+
 template <int N>
 inline Vector<N> paired(Vector<N> first, Vector<N> second) {
   using Bits = typename Neighbours<N>::Bits;
@@ -104,20 +120,23 @@ inline Vector<N> paired(Vector<N> first, Vector<N> second) {
 }
 
 // Adds products with a number; in bfloat16 those with the first of a pair and those with the second.
-template <typename T>
-inline Vector<kLanes> add_products(Vector<kLanes> sums, float number, Vector<kLanes> numbers) {
+template <typename T, int N = kLanes>
+inline Vector<N> add_products(Vector<N> sums, float number, Vector<N> numbers) {
   if constexpr (std::is_same_v<T, float>) {
     return sums + number * numbers;
   } else {
 #ifdef __AVX512BF16__
-    return (Vector<kLanes>)_mm512_dpbf16_ps((__m512)sums, (__m512bh)numbers, (__m512bh)_mm512_set1_ps(number));
+    if constexpr (N == 16)
+      return (Vector<N>)_mm512_dpbf16_ps((__m512)sums, (__m512bh)numbers, (__m512bh)_mm512_set1_ps(number));
+    else
+      return (Vector<N>)_mm256_dpbf16_ps((__m256)sums, (__m256bh)numbers, (__m256bh)_mm256_set1_ps(number));
 #else
-    using Bits = typename Neighbours<kLanes>::Bits;
+    using Bits = typename Neighbours<N>::Bits;
     const Bits some = (Bits)numbers;
     uint32_t one;
     std::memcpy(&one, &number, sizeof one);
     bfloat16 first{static_cast<uint16_t>(one)}, second{static_cast<uint16_t>(one >> 16)};
-    return sums + widened(first) * (Vector<kLanes>)(some << 16) + widened(second) * (Vector<kLanes>)(some & 0xffff0000u);
+    return sums + widened(first) * (Vector<N>)(some << 16) + widened(second) * (Vector<N>)(some & 0xffff0000u);
 #endif
   }
 }
