@@ -1,4 +1,4 @@
-"""Products by AMX are those of float32, rounded to bfloat16."""
+"""Products by AMX, and of pairs, are those of float32, rounded to bfloat16."""
 
 import keras
 import numpy as np
@@ -8,14 +8,30 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.fixtures.layers import check_near, random_inputs
-from tfperf.training import dense, fit, fuse, use_mixed_precision
+from tfperf.training import dense, fit, fuse, matmul, use_mixed_precision
 from tfperf.training.matmul import add_bias, can_multiply, multiply
 from tfperf.training.within_xla import with_native_layers
+from tfperf.training.xla_function import can_be_compiled
 
 
-@pytest.fixture(autouse=True)
-def _compiled(amx):
+@pytest.fixture(autouse=True, params=["matmul", "paired_products"])
+def source(request, monkeypatch):
+    """What multiplies: by AMX, or pairs of numbers, on processors that cannot do so too, but slowly."""
+    if request.param == "matmul":
+        request.getfixturevalue("amx")
+    elif not can_be_compiled():
+        pytest.skip("needs a C++ compiler, and no GPU")
+    else:
+        monkeypatch.setattr(matmul, "has_amx", lambda: False)
+        monkeypatch.setattr(matmul, "multiplies_pairs", lambda: True)
     assert can_multiply()
+    return request.param
+
+
+def test_a_processor_that_does_not_multiply_in_bfloat16_leaves_it_to_xla(monkeypatch):
+    for one in ("has_amx", "multiplies_pairs"):
+        monkeypatch.setattr(matmul, one, lambda: False)
+    assert not can_multiply()
 
 
 SIZES = st.integers(1, 20) | st.sampled_from([16, 31, 32, 33, 64, 96, 130, 300])
@@ -39,6 +55,9 @@ def assert_product(found, first, second):
 @example(rows=64, inner=96, columns=130)  # the first matrix is read where it is
 @example(rows=32, inner=32, columns=1)
 @example(rows=0, inner=5, columns=7)
+@example(rows=6, inner=5, columns=0)
+@example(rows=3, inner=1300, columns=700)  # threads share the columns
+@example(rows=801, inner=515, columns=40)  # several blocks of rows for each thread
 def test_a_product_and_its_gradients_of_any_sizes_are_those_of_float32(rows, inner, columns):
     first, second, upstream = random_matrix(rows, inner), random_matrix(inner, columns), random_matrix(rows, columns)
 
@@ -117,7 +136,7 @@ def test_a_loop_by_xla_trains_dense_layers_in_bfloat16_as_one_without(shape):
         np.testing.assert_allclose(found, expected, atol=0.02)
 
 
-def test_dense_layers_in_bfloat16_multiply_by_amx_within_a_loop_by_xla_and_no_others():
+def test_dense_layers_in_bfloat16_multiply_in_c_within_a_loop_by_xla_and_no_others():
     """What is quantized, has LoRA or is in float32 does not."""
     half, low_rank, whole, quantized = (
         keras.layers.Dense(8, dtype="float32" if number == 2 else "mixed_bfloat16") for number in range(4)
@@ -141,7 +160,7 @@ def test_dense_layers_in_bfloat16_multiply_by_amx_within_a_loop_by_xla_and_no_ot
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "float32"])
-def test_a_loop_by_xla_multiplies_by_amx_in_bfloat16_alone(monkeypatch, policy):
+def test_a_loop_by_xla_multiplies_in_c_in_bfloat16_alone(monkeypatch, policy):
     products = []
     monkeypatch.setattr(dense, "multiply", lambda *matrices: products.append(matrices) or multiply(*matrices))
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, dtype=policy), keras.layers.Dense(1)])
@@ -192,7 +211,7 @@ def outputs_and_gradients(model, inputs):
     [({}, False, 7), ({}, True, 7), ({"use_causal_mask": True}, False, 7)],
     ids=["Keras's", "MergedAttention", "causal"],
 )
-def test_attention_in_bfloat16_is_keras_s_within_a_loop_by_xla(options, merged, products):
+def test_attention_in_bfloat16_is_keras_s_within_a_loop_by_xla(source, options, merged, products):
     """Two products, the gradients of two kernels, two biases and of the heads, with a mask too."""
     model, inputs = attending("mixed_bfloat16", **options), random_inputs([80, 7, 12], "float32")
     plain = outputs_and_gradients(model, inputs)
@@ -202,7 +221,7 @@ def test_attention_in_bfloat16_is_keras_s_within_a_loop_by_xla(options, merged, 
     with with_native_layers(model):
         found = traced(inputs)
         program = traced.experimental_get_compiler_ir(inputs)(stage="optimized_hlo")
-    assert program.count('custom_call_target="tfperf_matmul_bf16"') == products
+    assert program.count(f'custom_call_target="tfperf_{source}_bf16"') == products
 
     def exact():
         whole = attending("float32", **options)

@@ -13,7 +13,7 @@ from tfperf.training.dropout import can_drop, dropped_of, next_draws
 from tfperf.training.matmul import add_bias, multiply
 from tfperf.training.saved_form import in_training, saved_as
 
-__all__ = ["AttentionByAmx", "AttentionInFloat32", "MergedAttention"]
+__all__ = ["AttentionInBfloat16", "AttentionInFloat32", "MergedAttention"]
 
 
 @saved_as(keras.layers.MultiHeadAttention)
@@ -110,7 +110,7 @@ class MergedAttention(keras.layers.MultiHeadAttention):  # type: ignore[misc]
 
 
 @saved_as(keras.layers.MultiHeadAttention)
-class AttentionByAmx(MergedAttention):
+class AttentionInBfloat16(MergedAttention):
     """The same within what XLA compiles, in bfloat16, with the products of `multiply` but for those of a head."""
 
     def _project(self, rows: Any, kernel: Any, bias: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Dense layers: on inputs of three axes or more as one product of matrices, and within XLA by AMX or by C++."""
+"""Dense layers: on inputs of three axes or more as one product of matrices, and within XLA in C++."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tfperf.training.dense_products import can_multiply_rows, multiply_rows
 from tfperf.training.matmul import add_bias, multiply
 from tfperf.training.saved_form import saved_as
 
-__all__ = ["BY_AMX", "IN_FLOAT32", "FlattenedDense", "multiplies_plainly"]
+__all__ = ["IN_BFLOAT16", "IN_FLOAT32", "FlattenedDense", "multiplies_plainly"]
 
 OF_NUMBERS = (
     keras.activations.relu,
@@ -61,7 +61,7 @@ class FlattenedDense(keras.layers.Dense):  # type: ignore[misc]
 
 
 @saved_as(keras.layers.Dense)
-class _DenseByAmx(keras.layers.Dense):  # type: ignore[misc]
+class _DenseInBfloat16(keras.layers.Dense):  # type: ignore[misc]
     """Keras's `Dense` within what XLA compiles, in bfloat16, with the products of `multiply`."""
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
@@ -80,14 +80,14 @@ class _DenseByAmx(keras.layers.Dense):  # type: ignore[misc]
 
 
 @saved_as(keras.layers.Dense)
-class _FlattenedDenseByAmx(_DenseByAmx):
+class _FlattenedDenseInBfloat16(_DenseInBfloat16):
     """The same, with the activations of `FlattenedDense`."""
 
     def _activated(self, outputs: Any) -> Any:
         return activate(self, self.activation, outputs)
 
 
-BY_AMX: dict[type, type] = {keras.layers.Dense: _DenseByAmx, FlattenedDense: _FlattenedDenseByAmx}
+IN_BFLOAT16: dict[type, type] = {keras.layers.Dense: _DenseInBfloat16, FlattenedDense: _FlattenedDenseInBfloat16}
 """Keras's class and its faster form -> the form within what XLA compiles, where `can_multiply`."""
 
 

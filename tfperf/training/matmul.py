@@ -1,24 +1,30 @@
-"""Products of matrices in bfloat16 by AMX, within what XLA compiles: XLA's own convert them to float32."""
+"""Products of matrices in bfloat16 within what XLA compiles: XLA's own convert them to float32."""
 
 from typing import Any
 
 import tensorflow as tf
 
-from tfperf.native.processor import has_amx
+from tfperf.native.processor import has_amx, multiplies_pairs
 from tfperf.training import xla_function
 from tfperf.training.gradients import differentiable
 
 __all__ = ["add_bias", "can_multiply", "multiply"]
-
-SOURCE = "matmul"
 
 MANY_ROWS = 512
 """From so many rows on the sum over them takes XLA longer than a product by a row of ones does."""
 
 
 def can_multiply() -> bool:
-    """Whether `multiply` is there: the processor has AMX, and there is a C++ compiler and no GPU."""
-    return has_amx() and xla_function.is_there(SOURCE)
+    """Whether `multiply` is there: the processor multiplies in bfloat16, and there is a C++ compiler and no GPU."""
+    source = _source()
+    return source is not None and xla_function.is_there(source)
+
+
+def _source() -> str | None:
+    """What multiplies by AMX, or pairs of numbers where the processor has no AMX; None: it has neither."""
+    if has_amx():
+        return "matmul"
+    return "paired_products" if multiplies_pairs() else None
 
 
 def multiply(first: Any, second: Any) -> Any:
@@ -35,7 +41,7 @@ def multiply(first: Any, second: Any) -> Any:
 
 
 def add_bias(rows: Any, bias: Any) -> Any:
-    """Add a bias to each of many rows where `can_multiply`, whose gradient is then summed by AMX.
+    """Add a bias to each of many rows where `can_multiply`, whose gradient is then summed in C++.
 
     Args:
         rows: (rows, columns), bfloat16; the sizes are known.
@@ -52,7 +58,7 @@ def _product(first: Any, second: Any, *, transposed_first: bool = False, transpo
     rows, columns = first.shape[1 if transposed_first else 0], second.shape[0 if transposed_second else 1]
     form = tf.TensorSpec([rows, columns], tf.bfloat16)
     settings = {"transposed_first": int(transposed_first), "transposed_second": int(transposed_second)}
-    return xla_function.call("tfperf_matmul_bf16", [first, second], [form], **settings)[0]
+    return xla_function.call(f"tfperf_{_source()}_bf16", [first, second], [form], **settings)[0]
 
 
 def _gradients(upstream: Any, first: Any, second: Any) -> list[Any]:

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
-from tfperf.training.attention import AttentionByAmx, AttentionInFloat32, MergedAttention
+from tfperf.training.attention import AttentionInBfloat16, AttentionInFloat32, MergedAttention
 from tfperf.training.convolution import SwappedConv1D, SwappedConv2D
-from tfperf.training.dense import BY_AMX, IN_FLOAT32, multiplies_plainly
+from tfperf.training.dense import IN_BFLOAT16, IN_FLOAT32, multiplies_plainly
 from tfperf.training.direct_convolution import can_convolve_directly, convolve_directly
 from tfperf.training.few_channels import convolve_few_within_xla, is_for_few, pool_few
 from tfperf.training.images import are_plain_images, images_of, of_layer
@@ -28,11 +28,11 @@ __all__ = ["native_form", "with_native_layers"]
 def with_native_layers(model: keras.Model) -> Iterator[None]:
     """Have layers of a model computed in C++ while XLA's program is traced, whether `fuse` changed them or not.
 
-    In bfloat16 Dense layers, attention and convolutions multiply by AMX where the processor has it, as XLA converts to
-    float32; in float32 Dense layers and attention of many rows are C++ where there is AVX2 alone. Other convolutions
-    are C++ too, as are the steps of LSTM and GRU; convolutions of few channels and pooling, whose gradient XLA computes
-    number by number, are one pass where they follow each other. What C++ cannot do is left to Keras. Afterwards each
-    layer is as it was.
+    In bfloat16 Dense layers, attention and convolutions multiply by AMX or pairs of numbers where the processor does,
+    as XLA converts to float32; in float32 Dense layers and attention of many rows are C++ where there is AVX2 alone.
+    Other convolutions are C++ too, as are the steps of LSTM and GRU; convolutions of few channels and pooling, whose
+    gradient XLA computes number by number, are one pass where they follow each other. What C++ cannot do is left to
+    Keras. Afterwards each layer is as it was.
     """
     forms = {layer: form for layer in model._flatten_layers() if (form := native_form(layer))}
     with contextlib.ExitStack() as afterwards:
@@ -149,10 +149,10 @@ def _in_images(sizes: Any) -> tuple[int, int]:
 ATTENTIONS = (keras.layers.MultiHeadAttention, MergedAttention)
 
 OF_PRODUCTS: dict[str, dict[type, type]] = {
-    "bfloat16": BY_AMX | dict.fromkeys(ATTENTIONS, AttentionByAmx),
+    "bfloat16": IN_BFLOAT16 | dict.fromkeys(ATTENTIONS, AttentionInBfloat16),
     "float32": IN_FLOAT32 | dict.fromkeys(ATTENTIONS, AttentionInFloat32),
 }
-"""Compute type -> classes whose products of matrices are computed otherwise: by AMX, and by C++."""
+"""Compute type -> classes whose products of matrices are computed in C++."""
 
 OTHERS: dict[type, type] = {
     keras.layers.AveragePooling1D: _AveragePooling1D,
