@@ -99,7 +99,7 @@ void pool_row(const Sizes& of, const T* convolved, bool relu, T* y, uint8_t* pla
     in_registers(of.filters, [=](auto lanes, int64_t at) {
       const Pooled<T, lanes> pooled(of.window(), first + at, relu);
       store<lanes>(pooled.numbers, y + to + at);
-      const auto bytes = __builtin_convertvector(pooled.places, typename Neighbours<lanes>::Bytes);
+      const auto bytes = bytes_of<lanes>(pooled.places);
       std::memcpy(places + to + at, &bytes, sizeof bytes);
     });
   }
@@ -192,7 +192,7 @@ template <int N>
 typename Neighbours<N>::Bits places_of(const uint8_t* places, bool) {
   typename Neighbours<N>::Bytes bytes;
   std::memcpy(&bytes, places, sizeof bytes);
-  return __builtin_convertvector(bytes, typename Neighbours<N>::Bits);
+  return bits_of<N>(bytes);
 }
 
 template <int N, typename T>

@@ -94,6 +94,17 @@ inline void store(Vector<N> numbers, bfloat16* to) {
   std::memcpy(to, &halves, sizeof halves);
 }
 
+// Whole numbers below 256 as bytes, and bytes as whole numbers: by way of halves, as compilers else take them one by one.
+template <int N>
+inline typename Neighbours<N>::Bytes bytes_of(typename Neighbours<N>::Bits numbers) {
+  return __builtin_convertvector(__builtin_convertvector(numbers, typename Neighbours<N>::Halves), typename Neighbours<N>::Bytes);
+}
+
+template <int N>
+inline typename Neighbours<N>::Bits bits_of(typename Neighbours<N>::Bytes numbers) {
+  return __builtin_convertvector(__builtin_convertvector(numbers, typename Neighbours<N>::Halves), typename Neighbours<N>::Bits);
+}
+
 // Two bfloat16 have the bits of a float and are passed on as one, a pair.
 inline float paired(bfloat16 first, bfloat16 second) {
   const uint32_t bits = first.bits | static_cast<uint32_t>(second.bits) << 16;
