@@ -8,9 +8,10 @@ import tensorflow as tf
 from keras.src.backend import get_keras_mask, set_keras_mask  # which its own layer asks for; they have no public name
 
 from tfperf.training.attending import Dropping, Heads, attend, attend_by_formulas, can_attend
+from tfperf.training.bias import add_bias
 from tfperf.training.dense_products import can_multiply_rows, multiply_rows
 from tfperf.training.dropout import can_drop, dropped_of, next_draws
-from tfperf.training.matmul import add_bias, multiply
+from tfperf.training.matmul import multiply
 from tfperf.training.saved_form import in_training, saved_as
 
 __all__ = ["AttentionInBfloat16", "AttentionInFloat32", "MergedAttention"]

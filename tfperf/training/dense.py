@@ -6,8 +6,9 @@ import keras
 import tensorflow as tf
 
 from tfperf.training.activation import activate
+from tfperf.training.bias import add_bias
 from tfperf.training.dense_products import can_multiply_rows, multiply_rows
-from tfperf.training.matmul import add_bias, multiply
+from tfperf.training.matmul import multiply
 from tfperf.training.saved_form import saved_as
 
 __all__ = ["IN_BFLOAT16", "IN_FLOAT32", "FlattenedDense", "multiplies_plainly"]

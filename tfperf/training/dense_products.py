@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfperf.native.processor import level_of_cpu
 from tfperf.training import xla_function
+from tfperf.training.bias import sum_rows
 from tfperf.training.gradients import as_dense, gradients_by
 
 __all__ = ["can_multiply_rows", "multiply_rows"]
@@ -77,7 +78,7 @@ def _product(relu: bool) -> Callable[..., Any]:
             upstream = tf.where(outputs > 0, upstream, tf.zeros_like(upstream))
         form = tf.TensorSpec(kernel.shape, kernel.dtype)
         of_kernel = xla_function.call("tfperf_dense_kernel_gradient_f32", [rows, upstream], [form])[0]
-        return [tf.matmul(upstream, kernel, transpose_b=True), of_kernel, tf.reduce_sum(upstream, 0)]
+        return [tf.matmul(upstream, kernel, transpose_b=True), of_kernel, sum_rows(upstream)]
 
     gradients_of = gradients_by(backward, lambda _, *operands: formulas(*operands), first=1)
 

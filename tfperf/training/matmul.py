@@ -8,10 +8,7 @@ from tfperf.native.processor import has_amx, multiplies_pairs
 from tfperf.training import xla_function
 from tfperf.training.gradients import differentiable
 
-__all__ = ["add_bias", "can_multiply", "multiply"]
-
-MANY_ROWS = 512
-"""From so many rows on the sum over them takes XLA longer than a product by a row of ones does."""
+__all__ = ["can_multiply", "multiply"]
 
 
 def can_multiply() -> bool:
@@ -40,19 +37,6 @@ def multiply(first: Any, second: Any) -> Any:
     return _multiplied(first, second)
 
 
-def add_bias(rows: Any, bias: Any) -> Any:
-    """Add a bias to each of many rows where `can_multiply`, whose gradient is then summed in C++.
-
-    Args:
-        rows: (rows, columns), bfloat16; the sizes are known.
-        bias: (columns,), bfloat16.
-
-    Returns:
-        (rows, columns), bfloat16.
-    """
-    return _with_bias(rows, bias) if rows.shape[0] >= MANY_ROWS else tf.add(rows, bias)
-
-
 def _product(first: Any, second: Any, *, transposed_first: bool = False, transposed_second: bool = False) -> Any:
     """The product; either matrix may lie transposed in memory: (inner, rows), (columns, inner)."""
     rows, columns = first.shape[1 if transposed_first else 0], second.shape[0 if transposed_second else 1]
@@ -65,9 +49,4 @@ def _gradients(upstream: Any, first: Any, second: Any) -> list[Any]:
     return [_product(upstream, second, transposed_second=True), _product(first, upstream, transposed_first=True)]
 
 
-def _gradients_of_sum(upstream: Any, *_: Any) -> list[Any]:
-    return [upstream, _product(tf.ones([1, upstream.shape[0]], upstream.dtype), upstream)[0]]
-
-
 _multiplied = differentiable(_product, _gradients, tf.matmul)
-_with_bias = differentiable(tf.add, _gradients_of_sum, tf.add)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfperf.native.processor import has_amx, level_of_cpu, multiplies_pairs
 from tfperf.training import xla_function
+from tfperf.training.bias import sum_rows
 from tfperf.training.gradients import differentiable, gradients_by
 from tfperf.training.padding import are_sizes_plain, convolved_side
 
@@ -131,7 +132,7 @@ def _functions(padding: str) -> _Functions:
 
     def of_all(upstream: Any, inputs: Any, kernel: Any, _: Any) -> list[Any]:
         given = upstream, inputs, kernel
-        return [*of_inputs(*given), *of_kernel(*given), tf.reduce_sum(upstream, [0, 1, 2])]
+        return [*of_inputs(*given), *of_kernel(*given), sum_rows(upstream)]
 
     def with_bias(inputs: Any, kernel: Any, bias: Any) -> Any:
         return tf.nn.bias_add(formulas(inputs, kernel), bias)

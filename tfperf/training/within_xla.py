@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfperf.training.activation import activate
 from tfperf.training.amx_convolution import can_convolve, convolve_by_amx
 from tfperf.training.attention import AttentionInBfloat16, AttentionInFloat32, MergedAttention
+from tfperf.training.bias import add_bias
 from tfperf.training.convolution import SwappedConv1D, SwappedConv2D
 from tfperf.training.dense import IN_BFLOAT16, IN_FLOAT32, multiplies_plainly
 from tfperf.training.direct_convolution import can_convolve_directly, convolve_directly
@@ -91,7 +92,7 @@ def _convolved(layer: Any, inputs: Any) -> Any:
             outputs = convolve_directly(*images)
         else:
             return None
-        outputs = outputs if bias is None else keras.ops.add(outputs, bias)
+        outputs = outputs if bias is None else add_bias(outputs, bias)
     outputs = of_layer(layer, outputs)
     return outputs if activation is None else activate(layer, activation, outputs)
 
