@@ -28,6 +28,7 @@ constexpr int64_t kWorthACopy = 512;         // products with each number that i
 constexpr int64_t kAtATime = 256;            // numbers that are added up before the next sums have their turn
 constexpr double kMostUsed = 0.95;           // of what is read, where zeros are worth to be skipped
 constexpr int64_t kMostAcross = 256;         // places of an image, of which several are computed together
+constexpr int64_t kMostReadAcross = 1 << 18;  // numbers that they read: more would leave the nearer caches
 constexpr int64_t kFewSums = 1 << 17;        // of which each part of the images has its own
 
 // Numbers that are multiplied at once: in bfloat16 pairs, which have the bits of a float, where the processor can do that.
@@ -425,6 +426,12 @@ void for_bands(const Bands& bands, int64_t together, int64_t part, int64_t parts
     work(bands.from(band, std::min(step, end - band)));
 }
 
+// Whether places of kRows small images are to be computed together, as many taps of theirs read zeros.
+bool is_worth_going_across(const Convolution& of) {
+  const bool small = of.places() <= kMostAcross && kRows * of.rows.size * of.columns.size * of.read() <= kMostReadAcross;
+  return small && of.rows.used() * of.columns.used() < kMostUsed;
+}
+
 // Images whose places are computed together, such that no thread has many more of them than others.
 int64_t images_across(int64_t images, int64_t parts) {
   int64_t best = kRows, least = images;
@@ -439,8 +446,7 @@ int64_t images_across(int64_t images, int64_t parts) {
 template <typename T>
 void convolve(ffi::ThreadPool& pool, Convolution of, const T* x, const Kernel<T>& kernel, T* y) {
   int64_t parts = parts_worth(pool, of.products(), kWorthAThread);
-  of.across = of.taps() > 0 && of.images >= parts * kRows && of.places() <= kMostAcross &&
-              of.rows.used() * of.columns.used() < kMostUsed;
+  of.across = of.taps() > 0 && of.images >= parts * kRows && is_worth_going_across(of);
   const int64_t each = of.images * of.places() / parts;
   const int64_t few = std::max<int64_t>(1, std::min(kTogether, rounded_up(each, kMostPlaces)));
   const int64_t together = of.across ? images_across(of.images, parts) * of.places() : few;
