@@ -61,7 +61,7 @@ def test_a_bias_and_its_gradients_within_xla_are_those_of_a_sum(shape, dtype):
 
 
 def test_sums_in_bfloat16_do_not_stand_still():
-    """As they do from 256 on where each is rounded."""
+    """Where each sum is rounded they do from 256 on."""
     np.testing.assert_array_equal(tf.cast(sum_rows(tf.ones([1_024, 3], tf.bfloat16)), tf.float32), [1_024] * 3)
 
 
