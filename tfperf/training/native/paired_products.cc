@@ -3,7 +3,6 @@
 // Each pair has the place of a float: of two neighbours in a row of the first matrix, and in a column of the second one,
 // which is in panels.
 #include <algorithm>
-#include <cstring>
 
 #include "buffer.h"
 #include "panels.h"
