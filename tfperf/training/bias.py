@@ -13,7 +13,7 @@ __all__ = ["add_bias", "sum_rows"]
 SOURCE = "bias"
 
 MANY_NUMBERS = 2**15
-"""From so many on C++ is faster than XLA."""
+"""Fewer are not worth the call."""
 
 
 def add_bias(outputs: Any, bias: Any) -> Any:

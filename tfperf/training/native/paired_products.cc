@@ -25,6 +25,7 @@ struct Matrix {
   bool across;
 
   int64_t pairs() const { return divided_up(inner, 2); }
+  bool has_pairs_in_place() const { return !across && inner % 2 == 0; }
 };
 
 // Pairs of some neighbours in rows `pair` * 2 and the next of a matrix that lies across; there may be no next.
@@ -63,7 +64,7 @@ void pack(const Matrix& columns, int64_t begin, int64_t end, const Panels& to) {
 // Some rows as the first matrix of a product: where they lie, or a copy in memory.
 Left left(const Matrix& of, int64_t begin, int64_t count, Buffer& memory) {
   const int64_t pairs = of.pairs();
-  if (!of.across && of.inner % 2 == 0) return {reinterpret_cast<const float*>(of.numbers + begin * of.inner), pairs, 1};
+  if (of.has_pairs_in_place()) return {reinterpret_cast<const float*>(of.numbers + begin * of.inner), pairs, 1};
   float* const to = memory.of<float>(count * pairs);
   if (of.across) {
     for (int64_t pair = 0; pair < pairs; ++pair) pair_rows(of, pair, begin, count, to + pair * count);
@@ -77,7 +78,7 @@ Left left(const Matrix& of, int64_t begin, int64_t count, Buffer& memory) {
 // Some rows of the product by some of the panels.
 void multiply_part(const Matrix& rows, int64_t begin, int64_t end, const Panels& panels, bfloat16* product, int64_t width) {
   static thread_local Buffer of_rows, of_sums;
-  const int64_t together = !rows.across && rows.inner % 2 == 0 ? kTogether : kCopied;
+  const int64_t together = rows.has_pairs_in_place() ? kTogether : kCopied;
   for (; begin < end; begin += together) {
     const int64_t count = std::min(together, end - begin);
     float* const sums = of_sums.of<float>(count * panels.columns);
